@@ -1,0 +1,321 @@
+/* orlop.h - the C ABI of orlop, an embeddable LLM inference engine. C99 and C++17.
+ *
+ * Conventions, valid for every function below:
+ *  - A call that can fail returns an int32_t status (ORLOP_OK, a positive note or a negative error)
+ *    and takes an orlop_error last. The error is the caller's memory and may be NULL.
+ *  - Text is UTF-8 given as pointer and length in bytes; it need not end in NUL and is not kept
+ *    after the call returns.
+ *  - Structs that start with struct_size are set up by their orlop_X_init function, or by zeroing
+ *    them and storing sizeof in struct_size. A shorter struct than the library knows gets defaults
+ *    for what it lacks; a longer one is accepted while its unknown tail is zero.
+ *  - An engine may be used from any number of threads at once. A request has one consumer at a
+ *    time (an overlapping orlop_get answers ORLOP_E_BUSY); cancel and status may come from any
+ *    thread.
+ *  - Handles may be released in any order; releasing NULL does nothing.
+ *  - The library never aborts, exits, prints or changes process-wide state.
+ */
+#ifndef ORLOP_ORLOP_H
+#define ORLOP_ORLOP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(ORLOP_STATIC)
+#define ORLOP_API
+#elif defined(_WIN32)
+#ifdef ORLOP_BUILDING
+#define ORLOP_API __declspec(dllexport)
+#else
+#define ORLOP_API __declspec(dllimport)
+#endif
+#else
+#define ORLOP_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ORLOP_ABI_MAJOR 1
+#define ORLOP_ABI_MINOR 0
+
+/* ---- status codes: pinned, never reused ---- */
+#define ORLOP_OK 0
+#define ORLOP_TIMEOUT 1 /* nothing arrived within the timeout; call again */
+#define ORLOP_END 2     /* everything was delivered already */
+#define ORLOP_E_INVALID_ARGUMENT (-1)
+#define ORLOP_E_NOT_FOUND (-2)
+#define ORLOP_E_IO (-3)
+#define ORLOP_E_BAD_FORMAT (-4)
+#define ORLOP_E_UNSUPPORTED (-5)
+#define ORLOP_E_OUT_OF_MEMORY (-6)
+#define ORLOP_E_CONTEXT_OVERFLOW (-7) /* the message holds both counts */
+#define ORLOP_E_BUSY (-8)
+#define ORLOP_E_QUEUE_FULL (-9)
+#define ORLOP_E_CANCELLED (-10)
+#define ORLOP_E_SHUTDOWN (-11)
+#define ORLOP_E_INTERNAL (-12)
+
+/* Filled by a failing call when not NULL; code 0 and empty text when the call succeeded.
+ * No allocation is made for it. Longer texts are cut at a code point. */
+typedef struct orlop_error {
+  uint32_t struct_size; /* sizeof(orlop_error), set by the caller */
+  int32_t code;         /* one of the ORLOP_E_ codes */
+  char message[504];    /* NUL-terminated UTF-8 */
+} orlop_error;
+
+typedef struct orlop_engine orlop_engine;
+typedef struct orlop_request orlop_request;
+typedef struct orlop_queue orlop_queue;
+typedef struct orlop_buffer orlop_buffer;
+
+/* ---- library ---- */
+
+/* (major << 16) | minor of the ABI that this library speaks. */
+ORLOP_API uint32_t orlop_abi_version(void);
+/* The library's version, e.g. "0.1.0". A static string. */
+ORLOP_API const char* orlop_version(void);
+/* Whether this build has a feature ("cuda", "avx2", "avx512", ...): 0 absent, else positive.
+ * An unknown name answers 0. */
+ORLOP_API int64_t orlop_feature(const char* name);
+
+#define ORLOP_LOG_ERROR 1
+#define ORLOP_LOG_WARNING 2
+#define ORLOP_LOG_INFO 3
+#define ORLOP_LOG_DEBUG 4
+/* Receives one line without newline. May be called from any thread, also concurrently. */
+typedef void (*orlop_log_fn)(void* user, int32_t level, const char* text, size_t len);
+/* Sends messages up to `level` to fn; fn NULL (the initial state) silences the library. */
+ORLOP_API void orlop_log_set(orlop_log_fn fn, void* user, int32_t level);
+
+/* ---- buffers: bytes owned by the library ---- */
+ORLOP_API const void* orlop_buffer_data(const orlop_buffer*, size_t* n);
+ORLOP_API void orlop_buffer_release(orlop_buffer*);
+
+/* ---- engine ---- */
+
+/* Creates an engine from a JSON object; `model` (a checkpoint folder or a .gguf file) is required.
+ * The other keys and their defaults are in docs/configuration.md; an unknown key is refused with
+ * the nearest known one named. Blocks until the model is loaded. *out is NULL on failure. */
+ORLOP_API int32_t orlop_engine_create(const char* json, size_t len, orlop_engine** out,
+                                      orlop_error* err);
+
+typedef struct orlop_progress {
+  uint32_t struct_size;
+  uint32_t done;        /* 1: loading ended, well or not */
+  uint64_t bytes_done;  /* weight bytes read and packed so far */
+  uint64_t bytes_total; /* 0 until known */
+} orlop_progress;
+
+/* Checks the configuration and starts loading on a thread of its own. Until orlop_engine_wait has
+ * answered ORLOP_OK the engine accepts only wait and release; release cancels the load. */
+ORLOP_API int32_t orlop_engine_create_async(const char* json, size_t len, orlop_engine** out,
+                                            orlop_error* err);
+/* Waits up to timeout_us microseconds (0: look only; negative: for ever) for the load to end.
+ * ORLOP_OK: ready. ORLOP_TIMEOUT: still loading. Else: why loading failed. progress may be NULL. */
+ORLOP_API int32_t orlop_engine_wait(orlop_engine*, int64_t timeout_us, orlop_progress* progress,
+                                    orlop_error* err);
+/* Gives up the caller's handle. Requests that still live keep the engine running until they end or
+ * are released. */
+ORLOP_API void orlop_engine_release(orlop_engine*);
+
+/* What a model file or folder holds (tensors, formats, bytes, configuration, tokenizer, chat
+ * template) as a JSON object; no weight is loaded. `path` has `len` bytes. */
+ORLOP_API int32_t orlop_inspect(const char* path, size_t len, orlop_buffer** json,
+                                orlop_error* err);
+/* Model, limits, chosen kernels, threads, bytes and defaults of a running engine, as JSON. */
+ORLOP_API int32_t orlop_engine_info(orlop_engine*, orlop_buffer** json, orlop_error* err);
+
+typedef struct orlop_stats {
+  uint32_t struct_size;
+  uint32_t requests_running;
+  uint32_t requests_waiting;
+  uint32_t reserved;
+  uint64_t pages_total; /* KV pages of block_size tokens */
+  uint64_t pages_used;
+  uint64_t steps;             /* model steps since creation */
+  uint64_t prompt_tokens;     /* prompt tokens computed since creation */
+  uint64_t generated_tokens;  /* tokens sampled since creation */
+  uint64_t requests_finished; /* done, cancelled or failed */
+  uint64_t preemptions;
+  uint64_t step_ns_total;  /* time inside steps */
+  uint64_t model_ns_total; /* of that, inside the model */
+} orlop_stats;
+ORLOP_API int32_t orlop_engine_stats(orlop_engine*, orlop_stats* out, orlop_error* err);
+
+/* ---- requests ---- */
+
+typedef struct orlop_string {
+  const char* data;
+  uint64_t len;
+} orlop_string;
+
+typedef struct orlop_logit_bias {
+  int32_t token;
+  float bias; /* added to the raw logit; -INFINITY forbids the token */
+} orlop_logit_bias;
+
+typedef struct orlop_logprob {
+  int32_t token;
+  float logprob; /* natural logarithm, of the raw model distribution */
+} orlop_logprob;
+
+/* A double or int field with this value takes the model's generation_config (if it states one),
+ * else the engine's default. */
+#define ORLOP_UNSET_F64 (-1.0e300)
+#define ORLOP_UNSET_I32 (-2147483647 - 1)
+#define ORLOP_UNSET_U32 0xFFFFFFFFu
+#define ORLOP_LOGPROBS_OFF (-2)
+#define ORLOP_LOGPROBS_ALL (-1)
+
+/* flags of orlop_generate_params */
+#define ORLOP_GENERATE_IGNORE_EOS 1u /* end-of-turn tokens do not stop */
+#define ORLOP_GENERATE_SEEDED 2u     /* `seed` is given; else the engine draws and reports one */
+#define ORLOP_GENERATE_NO_BOS 4u     /* text prompt: do not add the model's BOS token */
+#define ORLOP_GENERATE_PLAIN 8u      /* text prompt: control tokens in the text are plain text */
+#define ORLOP_GENERATE_KEEP_SPECIAL 16u /* output text shows control tokens */
+
+typedef struct orlop_generate_params {
+  uint32_t struct_size;
+  uint32_t flags; /* ORLOP_GENERATE_ bits */
+
+  /* The prompt: exactly one of the three. */
+  const char* text;
+  uint64_t text_len;
+  const int32_t* tokens;
+  uint64_t n_tokens;
+  const char* messages; /* JSON: an array of {role, content, ...}, or an object {messages, tools,
+                           add_generation_prompt, and variables for the template} */
+  uint64_t messages_len;
+
+  uint32_t max_tokens; /* 0: compute the prompt only; unset: until the context is full */
+  uint32_t min_tokens; /* end-of-turn and stops are held off before this many tokens */
+  double temperature;  /* 0: greedy */
+  double top_p;        /* 1: off; 0: the best token only */
+  double min_p;        /* 0: off */
+  int32_t top_k;       /* 0: off */
+  uint32_t n;          /* samples of the prompt; 1 at present */
+  double repetition_penalty; /* > 0; 1: off; over prompt and output */
+  double presence_penalty;   /* -2 to 2; over the output */
+  double frequency_penalty;  /* -2 to 2; over the output */
+  uint64_t seed;
+
+  const orlop_logit_bias* logit_bias;
+  uint64_t n_logit_bias;
+  const orlop_string* stop; /* stop strings, not part of the output */
+  uint64_t n_stop;
+  const int32_t* stop_tokens;
+  uint64_t n_stop_tokens;
+
+  int32_t logprobs;        /* OFF, 0: of each chosen token, N: and the N best, ALL */
+  int32_t prompt_logprobs; /* the same for prompt tokens, each given those before it */
+
+  orlop_queue* queue; /* may be NULL; else the queue that is told of new output */
+  uint64_t tag;       /* what the queue then answers */
+} orlop_generate_params;
+
+/* Fills the first `size` bytes with defaults and stores struct_size. */
+ORLOP_API void orlop_generate_params_init(orlop_generate_params*, uint32_t size);
+
+/* Checks the parameters and the prompt on the caller's thread and hands the request to the engine.
+ * Never waits for the model. *out is NULL on failure. */
+ORLOP_API int32_t orlop_async_generate(orlop_engine*, const orlop_generate_params*,
+                                       orlop_request** out, orlop_error* err);
+
+#define ORLOP_FINISH_NONE 0
+#define ORLOP_FINISH_STOP 1   /* end-of-turn token, stop token or stop string */
+#define ORLOP_FINISH_LENGTH 2 /* max_tokens or the context's end */
+#define ORLOP_FINISH_CANCELLED 3
+#define ORLOP_FINISH_ERROR 4 /* error_code and message say why */
+
+/* What is new since the last orlop_get of this request. The pointers live until the next get or
+ * the release of the request. Text is whole code points; it lags behind the tokens while bytes of
+ * a code point or a possible stop string are incomplete. */
+typedef struct orlop_output {
+  uint32_t struct_size;
+  int32_t finish_reason; /* not NONE: this is the last output */
+  uint32_t index;        /* which of the n samples */
+  int32_t error_code;    /* with FINISH_ERROR */
+  const char* text;
+  uint64_t text_len;
+  const int32_t* tokens;
+  uint64_t n_tokens;
+  const float* logprobs;             /* [n_tokens], or NULL */
+  const orlop_logprob* top_logprobs; /* [n_tokens, n_top], best first, or NULL */
+  uint64_t n_top;
+  const float* prompt_logprobs; /* [n_prompt], entry 0 is 0; once, in the first output that has it */
+  const orlop_logprob* prompt_top_logprobs; /* [n_prompt, n_prompt_top], row 0 all zero */
+  uint64_t n_prompt;
+  uint64_t n_prompt_top;
+  const char* message; /* with FINISH_ERROR */
+  uint64_t message_len;
+  int32_t stop_token; /* the token that ended it, or -1 */
+  int32_t stop_index; /* the index of the stop string that ended it, or -1 */
+} orlop_output;
+
+/* Takes new output, waiting up to timeout_us microseconds (0: not at all; negative: for ever).
+ * ORLOP_OK: *out is filled. ORLOP_TIMEOUT: nothing new. ORLOP_END: the last one was taken. */
+ORLOP_API int32_t orlop_get(orlop_request*, int64_t timeout_us, orlop_output* out,
+                            orlop_error* err);
+
+#define ORLOP_STATE_WAITING 0
+#define ORLOP_STATE_RUNNING 1
+#define ORLOP_STATE_DONE 2
+#define ORLOP_STATE_CANCELLED 3
+#define ORLOP_STATE_FAILED 4
+
+typedef struct orlop_request_info {
+  uint32_t struct_size;
+  int32_t state;
+  int32_t finish_reason;
+  int32_t error_code;
+  uint64_t prompt_tokens;
+  uint64_t cached_tokens; /* prompt tokens that a prefix cache spared */
+  uint64_t generated_tokens;
+  uint64_t seed;        /* the one in use, given or drawn */
+  int64_t queued_ns;    /* the four times: CLOCK_MONOTONIC nanoseconds, 0 when not yet */
+  int64_t scheduled_ns; /* first step that held the request */
+  int64_t first_token_ns;
+  int64_t last_token_ns;
+} orlop_request_info;
+/* Any thread, any time, never waits. */
+ORLOP_API int32_t orlop_get_status(const orlop_request*, orlop_request_info* out,
+                                   orlop_error* err);
+/* Ends the request within one step; its last output says CANCELLED. Idempotent. */
+ORLOP_API void orlop_cancel(orlop_request*);
+/* Cancels if unfinished and frees. Safe while another thread is inside orlop_get of it. */
+ORLOP_API void orlop_request_release(orlop_request*);
+
+/* ---- completion queues: one waiter for any number of requests ---- */
+ORLOP_API int32_t orlop_queue_create(orlop_engine*, orlop_queue** out, orlop_error* err);
+/* Answers the tag of a request with new output. A request is listed once until it is taken with
+ * orlop_get; then it is listed again when it has more. */
+ORLOP_API int32_t orlop_queue_wait(orlop_queue*, int64_t timeout_us, uint64_t* tag,
+                                   orlop_error* err);
+/* A descriptor that is readable while the queue is not empty (for poll, epoll, asyncio). The
+ * queue owns it; do not read from it. */
+ORLOP_API int32_t orlop_queue_fd(const orlop_queue*);
+ORLOP_API void orlop_queue_release(orlop_queue*);
+
+/* ---- text ---- */
+#define ORLOP_TOKENIZE_ADD_SPECIAL 1u   /* add BOS/EOS as the model's tokenizer does */
+#define ORLOP_TOKENIZE_PARSE_SPECIAL 2u /* control tokens spelled in the text become themselves */
+#define ORLOP_DETOKENIZE_SKIP_SPECIAL 1u
+
+/* Writes up to cap ids and stores the whole count in *n; with cap too small nothing else is lost:
+ * call again with *n. ids may be NULL when cap is 0. */
+ORLOP_API int32_t orlop_tokenize(orlop_engine*, const char* text, size_t len, uint32_t flags,
+                                 int32_t* ids, size_t cap, size_t* n, orlop_error* err);
+ORLOP_API int32_t orlop_detokenize(orlop_engine*, const int32_t* ids, size_t n, uint32_t flags,
+                                   orlop_buffer** text, orlop_error* err);
+/* Renders chat messages (as in orlop_generate_params.messages) with the model's template. */
+ORLOP_API int32_t orlop_chat_render(orlop_engine*, const char* json, size_t len,
+                                    orlop_buffer** text, orlop_error* err);
+/* The ids that a request with these messages would start from; as orlop_tokenize. */
+ORLOP_API int32_t orlop_chat_tokenize(orlop_engine*, const char* json, size_t len, int32_t* ids,
+                                      size_t cap, size_t* n, orlop_error* err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,30 @@
+// What a backend offers to whoever joins it with a model (src/api).
+#pragma once
+#include <memory>
+#include <string>
+
+#include "ops/device.h"
+#include "ops/kernels.h"
+
+namespace orlop {
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual Exec exec() = 0;
+  virtual Compute default_compute() const = 0;  // best for this machine
+  virtual int threads() const = 0;
+  virtual std::string threads_why() const = 0;
+  virtual std::string describe() const = 0;     // kernels chosen, in words
+};
+
+struct BackendOptions {
+  std::string device = "cpu";
+  int threads = 0;  // 0: chosen from the machine
+};
+// Error(unsupported | not_found) names the device. The only function that names backends.
+std::unique_ptr<Backend> make_backend(const BackendOptions& options);
+// For orlop_feature: "cuda", "avx2", "avx512", … compiled in and usable here.
+bool backend_feature(const std::string& name);
+
+}  // namespace orlop

@@ -1,0 +1,34 @@
+// A file's bytes, mapped (default) or read into private memory (for files that may be truncated or
+// replaced while in use).
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace orlop {
+
+enum class LoadMode { mmap, read };
+
+class MappedFile {
+ public:
+  // Error(not_found | io | out_of_memory) names the path. Only regular files.
+  static std::shared_ptr<MappedFile> open(const std::string& path, LoadMode mode);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const std::string& path() const { return path_; }
+  // The whole pages inside this range will not be used again: give the memory back.
+  void drop(std::span<const std::byte> range) const noexcept;
+
+ private:
+  MappedFile() = default;
+  std::string path_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  LoadMode mode_ = LoadMode::mmap;
+};
+
+}  // namespace orlop

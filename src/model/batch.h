@@ -1,0 +1,27 @@
+// One ragged step as the model sees it: host arrays, uploaded once. Built by engine/runner.cc.
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "ops/kernels.h"
+
+namespace orlop {
+
+constexpr int max_cache_groups = 4;
+
+struct Batch {
+  std::span<const int32_t> tokens;     // [rows]
+  std::span<const int32_t> positions;  // [rows] rope positions
+  // Per cache group: sequences with their page_begin in that group's page_table, and the cache
+  // slot (page * page_tokens + offset) of every row.
+  struct Group {
+    std::span<const AttentionSeq> seqs;
+    std::span<const int32_t> page_table;
+    std::span<const int32_t> slots;  // [rows]
+  };
+  Group groups[max_cache_groups];
+  std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
+  int32_t max_context = 0;              // largest position + 1
+};
+
+}  // namespace orlop

@@ -1,0 +1,66 @@
+// A loaded decoder: weights on a device, KV pools, workspace, forward pass.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/batch.h"
+#include "model/config.h"
+#include "ops/device.h"
+
+namespace orlop {
+
+struct ModelLimits {      // fixed at load; the workspace is sized by them
+  int32_t max_rows = 512;      // tokens in one step
+  int32_t max_seqs = 64;       // sequences in one step
+  int32_t max_context = 0;     // positions of one sequence
+  int32_t max_logit_rows = 64; // rows of logits held at once
+  int32_t page_tokens = 16;
+  KvType kv_type = KvType::bf16;
+  Compute compute = Compute::bf16;
+};
+
+struct LoadProgress {
+  std::atomic<uint64_t> bytes_done{0}, bytes_total{0};
+  std::atomic<bool> cancel{false};  // set by the caller: load ends with Error(cancelled)
+};
+
+// One kind of cache: the layers that share page tables.
+struct CacheGroup {
+  int32_t window = 0;      // 0: every position is kept
+  std::vector<int32_t> layers;
+  size_t page_bytes = 0;   // all its layers, keys and values
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const Config& config() const = 0;
+  virtual const ModelLimits& limits() const = 0;
+  virtual const std::vector<CacheGroup>& groups() const = 0;
+  virtual size_t weight_bytes() const = 0;
+  virtual size_t workspace_bytes() const = 0;
+
+  // Allocates the KV pools: pages[g] pages for group g. Called once, after load.
+  virtual void allocate_cache(const std::vector<int64_t>& pages) = 0;
+  // Overwrites a page with NaN patterns (tests: nothing may read what was not written).
+  virtual void poison_page(int group, int32_t page) = 0;
+
+  // Runs all layers over the batch and keeps the final hidden rows of batch.logit_rows.
+  virtual void forward(const Batch& batch) = 0;
+  // Logits of kept rows [begin, begin + count), count <= max_logit_rows; device memory
+  // [count, vocab], valid until the next call.
+  virtual const float* logits(int32_t begin, int32_t count) = 0;
+  // Samples rows of the last logits() call. Host arrays in and out. top is [rows, top_stride].
+  virtual void sample(int32_t rows, const SampleRow* params, SampleResult* results,
+                      TokenLogprob* top, int32_t top_stride) = 0;
+};
+
+// exec must outlive the model.
+std::unique_ptr<Model> load_model(std::shared_ptr<Checkpoint> checkpoint, const Exec& exec,
+                                  const ModelLimits& limits, LoadProgress* progress);
+
+}  // namespace orlop

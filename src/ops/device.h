@@ -1,0 +1,57 @@
+// A place where tensors live and kernels run. Nothing above ops dereferences its memory.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace orlop {
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const char* name() const = 0;  // "cpu"
+  // 64-byte aligned, zeroed. Error(out_of_memory) with the size asked for. Huge allocations use
+  // huge pages where that pays.
+  virtual void* allocate(size_t bytes) = 0;
+  virtual void release(void* memory, size_t bytes) noexcept = 0;
+  virtual void upload(void* to, const void* from_host, size_t bytes) = 0;
+  virtual void download(void* to_host, const void* from, size_t bytes) = 0;
+  virtual void fill(void* to, int byte, size_t bytes) = 0;
+  virtual size_t memory_available() const = 0;  // bytes that could still be allocated, a guess
+};
+
+// Owns a piece of device memory.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  DeviceBuffer(Device& device, size_t bytes)
+      : device_(&device), data_(bytes ? device.allocate(bytes) : nullptr), bytes_(bytes) {}
+  DeviceBuffer(DeviceBuffer&& o) noexcept { swap(o); }
+  DeviceBuffer& operator=(DeviceBuffer&& o) noexcept {
+    swap(o);
+    return *this;
+  }
+  ~DeviceBuffer() {
+    if (data_) device_->release(data_, bytes_);
+  }
+  void* data() const { return data_; }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void swap(DeviceBuffer& o) noexcept {
+    std::swap(device_, o.device_);
+    std::swap(data_, o.data_);
+    std::swap(bytes_, o.bytes_);
+  }
+  Device* device_ = nullptr;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace orlop
