@@ -23,6 +23,7 @@ struct Exec {
   const Kernels* kernels = nullptr;
   Device* device = nullptr;
   void* queue = nullptr;
+  int32_t threads = 1;  // that the queue uses; the host may use as many while it loads
 };
 
 // ---- linear layers -------------------------------------------------------------------------

@@ -1,0 +1,118 @@
+#include "ops/ops.h"
+
+#include "base/error.h"
+
+namespace orlop::ops {
+namespace {
+
+void require(bool ok, const char* op, const char* rule) {
+  if (!ok) fail(Status::internal, op, ": ", rule, " does not hold");
+}
+
+void require_kv(const KvDesc& kv, const char* op) {
+  require(kv.kv_heads > 0 && kv.head_dim > 0 && kv.head_dim % 8 == 0, op, "head_dim % 8 == 0");
+  require(kv.page_tokens > 0 && kv.page_tokens % 16 == 0, op, "page_tokens % 16 == 0");
+}
+
+}  // namespace
+
+void check_table(const Kernels& k) {
+  const struct {
+    const char* name;
+    bool there;
+  } entries[] = {
+      {"linear_bytes", k.linear_bytes != nullptr},
+      {"linear_tiles", k.linear_tiles != nullptr},
+      {"linear_pack", k.linear_pack != nullptr},
+      {"matmul_workspace", k.matmul_workspace != nullptr},
+      {"matmul", k.matmul != nullptr},
+      {"embed", k.embed != nullptr},
+      {"kv_page_bytes", k.kv_page_bytes != nullptr},
+      {"rope_table", k.rope_table != nullptr},
+      {"kv_store", k.kv_store != nullptr},
+      {"attention_workspace", k.attention_workspace != nullptr},
+      {"attention", k.attention != nullptr},
+      {"norm", k.norm != nullptr},
+      {"gather", k.gather != nullptr},
+      {"sample_workspace", k.sample_workspace != nullptr},
+      {"sample", k.sample != nullptr},
+  };
+  for (const auto& e : entries)
+    if (!e.there) fail(Status::unsupported, "backend ", k.backend, " has no kernel for ", e.name);
+}
+
+void check_linear(const LinearDesc& d, const char* what) {
+  if (d.part_count < 1 || d.part_count > LinearDesc::max_parts)
+    fail(Status::internal, what, ": ", d.part_count, " parts");
+  for (int p = 0; p < d.part_count; ++p) {
+    const FileTypeInfo& type = info(d.type[p]);
+    if (d.k <= 0 || d.part_n[p] <= 0)
+      fail(Status::bad_format, what, ": shape ", d.part_n[p], " x ", d.k, " is empty");
+    if (d.k % type.block_elems != 0)
+      fail(Status::bad_format, what, ": rows of ", d.k, " elements do not fill blocks of ",
+           type.name, " (", type.block_elems, ")");
+  }
+  if (d.glu != Glu::none && (d.part_count != 2 || d.part_n[0] != d.part_n[1]))
+    fail(Status::internal, what, ": gate and up must be two parts of equal rows");
+}
+
+void matmul(const Exec& e, const MatmulArgs& a) {
+  require(a.desc && a.packed && a.x && a.out, "matmul", "no null argument");
+  require(a.m >= 0 && a.x_stride >= a.desc->k && a.out_stride >= a.desc->n(), "matmul",
+          "strides cover rows");
+  require(a.desc->glu == Glu::none || (!a.bias && !a.accumulate), "matmul",
+          "a gated product has neither bias nor accumulation");
+  if (a.m) e.kernels->matmul(e, a);
+}
+
+void embed(const Exec& e, const EmbedArgs& a) {
+  require(a.desc && a.packed && a.ids && a.out && a.desc->part_count == 1, "embed",
+          "one part, no null argument");
+  if (a.rows) e.kernels->embed(e, a);
+}
+
+void rope_table(const Exec& e, const RopeTableArgs& a) {
+  require(a.positions && a.inv_freq && a.cos && a.sin && a.half > 0, "rope_table",
+          "no null argument");
+  if (a.rows) e.kernels->rope_table(e, a);
+}
+
+void kv_store(const Exec& e, const KvStoreArgs& a) {
+  require_kv(a.kv, "kv_store");
+  require(a.heads > 0 && a.heads % a.kv.kv_heads == 0, "kv_store", "heads % kv_heads == 0");
+  require(a.qkv_stride >= int64_t{a.heads + 2 * a.kv.kv_heads} * a.kv.head_dim, "kv_store",
+          "stride covers q, k and v");
+  require(a.half >= 0 && 2 * a.half <= a.kv.head_dim, "kv_store", "rotation fits the head");
+  require(a.qkv && a.slots && a.pages && (!a.half || (a.cos && a.sin)), "kv_store",
+          "no null argument");
+  if (a.rows) e.kernels->kv_store(e, a);
+}
+
+void attention(const Exec& e, const AttentionArgs& a) {
+  require_kv(a.kv, "attention");
+  require(a.heads > 0 && a.heads % a.kv.kv_heads == 0, "attention", "heads % kv_heads == 0");
+  const int64_t width = int64_t{a.heads} * a.kv.head_dim;
+  require(a.q_stride >= width && a.out_stride >= width, "attention", "strides cover rows");
+  require(a.q && a.out && a.seqs && a.page_table && a.pages, "attention", "no null argument");
+  require(a.window >= 0 && a.max_context > 0, "attention", "window and context are positive");
+  if (a.rows) e.kernels->attention(e, a);
+}
+
+void norm(const Exec& e, const NormArgs& a) {
+  require(a.x && a.weight && a.out && a.x_stride >= a.dim && a.out_stride >= a.dim, "norm",
+          "strides cover rows");
+  if (a.rows) e.kernels->norm(e, a);
+}
+
+void gather(const Exec& e, const GatherArgs& a) {
+  require(a.x && a.index && a.out && a.x_stride >= a.dim, "gather", "strides cover rows");
+  if (a.rows) e.kernels->gather(e, a);
+}
+
+void sample(const Exec& e, const SampleArgs& a) {
+  require(a.logits && a.params && a.results && a.vocab > 0 && a.logits_stride >= a.vocab,
+          "sample", "strides cover rows");
+  if (a.rows) e.kernels->sample(e, a);
+}
+
+}  // namespace orlop::ops
