@@ -1,0 +1,123 @@
+# The stages that test.sh and soak.sh are made of. Source it after lib.sh.
+#
+# stage NAME COMMAND...  runs one, shows its output, and remembers how it ended and what it skipped.
+#                        A stage's closing line is 'N passed, N failed' (or pytest's own).
+# finish WHAT            prints the table of stages; its status is non-zero if one failed or none ran.
+names=() results=() times=() skips=() failures=0
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+
+stage() {
+  local name=$1 begun=$SECONDS log rc=0 line
+  shift
+  log=$logs/${#names[@]}
+  say "$name"
+  # No `||` around the subshell: it would switch off its `set -e`.
+  set +e
+  (set -euo pipefail; "$@") </dev/null 2>&1 | tee "$log"
+  rc=${PIPESTATUS[0]}
+  set -e
+  while IFS= read -r line; do skips+=("$name: ${line#SKIP }"); done \
+    < <(grep -aE '^(SKIP |SKIPPED \[)' "$log" || true)
+  names+=("$name") times+=($((SECONDS - begun)))
+  if [ $rc = 0 ]; then
+    results+=("$(grep -aoE '[0-9]+ passed.*' "$log" | tail -n 1 | sed 's/ in [0-9.]*s.*//; s/ *=*$//')")
+  else
+    results+=("FAILED (status $rc)")
+    failures=$((failures + 1))
+  fi
+  return 0
+}
+
+finish() {
+  local i
+  printf '\n%s\n' "$1"
+  for i in "${!names[@]}"; do
+    printf '  %-28s %5d s  %s\n' "${names[$i]}" "${times[$i]}" "${results[$i]}"
+  done
+  printf 'skips: %d\n' ${#skips[@]}
+  for i in "${skips[@]}"; do printf '  %s\n' "$i"; done
+  if [ ${#names[@]} = 0 ]; then
+    echo "nothing ran"
+    return 1
+  fi
+  if [ $failures -gt 0 ]; then
+    printf '%d of %d stages FAILED\n' $failures ${#names[@]}
+    return 1
+  fi
+  printf 'all %d stages are fine\n' ${#names[@]}
+}
+
+# configure FOLDER MESON_ARGUMENT...: sets a build folder up once, again when the arguments change.
+configure() {
+  local dir=$1 want
+  shift
+  want="$* CC=${CC:-} CXX=${CXX:-}"
+  if [ ! -e "$dir/build.ninja" ] || [ "$(cat "$dir/.orlop-arguments" 2>/dev/null)" != "$want" ]; then
+    rm -rf "$dir"
+    quietly meson setup "$dir" "$@"
+    printf '%s' "$want" >"$dir/.orlop-arguments"
+  fi
+}
+
+# meson_tests FOLDER MESON_TEST_ARGUMENT...: builds and runs, then prints the plain closing line.
+meson_tests() {
+  local dir=$1 rc=0
+  shift
+  quietly ninja -C "$dir" -j "$JOBS"
+  rm -f "$dir"/meson-logs/testlog*.json
+  meson test -C "$dir" --no-rebuild --print-errorlogs -j "$JOBS" "$@" || rc=$?
+  python3 "$ROOT/scripts/meson_summary.py" "$dir"/meson-logs/testlog*.json || rc=1
+  return $rc
+}
+
+# sanitized NAME SANITIZERS MESON_TEST_ARGUMENT...: the test programs under compiler checks.
+sanitized() {
+  local name=$1 which=$2
+  shift 2
+  configure "$BUILD-$name" --buildtype=debugoptimized -Db_sanitize="$which" -Db_lundef=false \
+    -Ddefault_library=static
+  ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:allocator_may_return_null=1 \
+    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+    TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
+    meson_tests "$BUILD-$name" -t 6 "$@"
+}
+
+# fuzzed SECONDS: every libFuzzer target for that long, starting from its committed corpus.
+fuzzed() {
+  local seconds=$1 target name seeds log passed=0 failed=0
+  if ! have clang++; then
+    echo "SKIP fuzz: clang is not installed"
+    return 0
+  fi
+  CC=clang CXX=clang++ configure "$BUILD-fuzz" --buildtype=debugoptimized -Dfuzz=true -Dtests=false \
+    -Ddefault_library=static -Db_lundef=false -Db_sanitize=address,undefined
+  quietly ninja -C "$BUILD-fuzz" -j "$JOBS"
+  for target in "$BUILD-fuzz"/tests/fuzz/fuzz_*; do
+    [ -f "$target" ] && [ -x "$target" ] || continue
+    name=$(basename "$target")
+    # New inputs stay in the build folder; the committed ones are read only.
+    mkdir -p "$BUILD-fuzz/corpus/$name"
+    seeds=()
+    for s in "tests/fuzz/corpus/${name#fuzz_}" "tests/fuzz/corpus/$name"; do
+      if [ -d "$s" ]; then seeds+=("$s"); fi
+    done
+    log=$BUILD-fuzz/$name.log
+    if UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+      "$target" "$BUILD-fuzz/corpus/$name" "${seeds[@]}" -max_total_time="$seconds" -timeout=20 \
+      -rss_limit_mb=3000 -print_final_stats=1 -artifact_prefix="$BUILD-fuzz/$name-" >"$log" 2>&1; then
+      passed=$((passed + 1))
+      echo "$name: $(grep -a 'number_of_executed_units' "$log" | grep -oE '[0-9]+$') runs, $(grep -aoE 'cov: [0-9]+' "$log" | tail -n 1)"
+    else
+      failed=$((failed + 1))
+      echo "FAILED $name"
+      tail -n 40 "$log"
+    fi
+  done
+  if [ $((passed + failed)) = 0 ]; then
+    echo "no fuzz target was built"
+    return 1
+  fi
+  echo "$passed passed, $failed failed"
+  [ $failed = 0 ]
+}

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# test.sh: everything that must hold before a change lands. `make test` and .ci/run call it.
+#   FUZZ_SECONDS  how long each fuzz target runs (default 5)
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+source scripts/checks.sh
+
+scripts/setup.sh test
+stage "layering" python3 tests/layering.py
+scripts/build.sh test || die "nothing was tested: the build failed"
+
+fetch() {
+  python3 scripts/fetch_model.py
+  if [ -e scripts/fetch_tokenizers.py ]; then
+    python3 scripts/fetch_tokenizers.py
+  elif [ -e scripts/fetch_tokenizers.sh ]; then
+    bash scripts/fetch_tokenizers.sh
+  fi
+}
+fetch >/dev/null || say "a file could not be fetched; the tests that need it say so"
+
+python_tests() {
+  local rc=0
+  python3 -m pytest -q -rs -p no:cacheprovider "$@" || rc=$?
+  return $rc
+}
+stage "C and C++ tests" meson_tests "$BUILD"
+stage "build checks" python_tests tests/build
+stage "Python tests" python_tests tests/python
+stage "address and undefined" sanitized asan address,undefined --no-suite slow
+stage "short fuzz" fuzzed "${FUZZ_SECONDS:-5}"
+finish "make test, $SECONDS s:"
