@@ -1,0 +1,244 @@
+// The decoder loop, once for every family, and the Model that owns what it runs on.
+#include "model/forward.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "model/staging.h"
+#include "ops/ops.h"
+
+namespace orlop {
+
+void linear(const Step& s, const Linear& w, const float* x, float* out, int64_t rows,
+            bool accumulate) {
+  ops::matmul(s.exec, {.desc = &w.desc, .packed = w.packed, .x = x, .x_stride = w.desc.k,
+                       .out = out, .out_stride = w.desc.n(), .m = rows, .bias = w.bias,
+                       .accumulate = accumulate, .workspace = s.work.scratch});
+}
+
+namespace {
+
+class Decoder final : public Model {
+ public:
+  Decoder(std::shared_ptr<Checkpoint> checkpoint, Config config, const Arch& arch,
+          const Exec& exec, const ModelLimits& limits, LoadProgress* progress)
+      : config_(std::move(config)),
+        limits_(limits),
+        exec_(exec),
+        cache_(config_, limits_, exec_),
+        weights_(load_weights(*checkpoint, config_, arch, limits.compute, exec_, progress)),
+        plan_(*exec_.device, plan_bytes()),
+        sampling_(*exec_.device, sampling_bytes(0, 0, 0)) {
+    allocate_workspace();
+    upload_rope();
+  }
+
+  const Config& config() const override { return config_; }
+  const ModelLimits& limits() const override { return limits_; }
+  const std::vector<CacheGroup>& groups() const override { return cache_.groups(); }
+  size_t weight_bytes() const override { return weights_.bytes; }
+  size_t workspace_bytes() const override {
+    return storage_.bytes() + 2 * (plan_.bytes() + sampling_.bytes()) + results_.bytes();
+  }
+  void allocate_cache(const std::vector<int64_t>& pages) override { cache_.allocate(pages); }
+  void poison_page(int group, int32_t page) override { cache_.poison(group, page); }
+
+  void forward(const Batch& batch) override {
+    upload_batch(batch);
+    const int64_t rows = device_batch_.rows;
+    const Step step{exec_, config_, cache_, work_, device_batch_, rope_half_};
+    ops::rope_table(exec_, {.positions = device_batch_.positions, .inv_freq = inv_freq_.as<float>(),
+                            .scale = rope_scale_, .rows = rows, .half = rope_half_,
+                            .cos = work_.cos, .sin = work_.sin});
+    ops::embed(exec_, {.desc = &weights_.embed.desc, .packed = weights_.embed.packed,
+                       .ids = device_batch_.tokens, .scale = 1.0f, .out = work_.x, .rows = rows});
+    for (int32_t i = 0; i < config_.layers; ++i) {
+      const LayerWeights& layer = weights_.layers[static_cast<size_t>(i)];
+      attention_block(step, layer, i);
+      mlp_block(step, layer);
+    }
+    const int64_t kept = device_batch_.logit_row_count;
+    ops::gather(exec_, {.x = work_.x, .x_stride = config_.dim, .index = device_batch_.logit_rows,
+                        .out = work_.h, .rows = kept, .dim = config_.dim});
+    ops::norm(exec_, {.x = work_.h, .x_stride = config_.dim, .weight = weights_.final_norm,
+                      .eps = config_.norm_eps, .out = work_.h, .out_stride = config_.dim,
+                      .rows = kept, .dim = config_.dim});
+  }
+
+  const float* logits(int32_t begin, int32_t count) override {
+    if (begin < 0 || count < 0 || count > limits_.max_logit_rows ||
+        begin + count > device_batch_.logit_row_count)
+      fail(Status::internal, "logits: rows ", begin, " + ", count, " were not kept");
+    const Step step{exec_, config_, cache_, work_, device_batch_, rope_half_};
+    linear(step, weights_.head, work_.h + int64_t{begin} * config_.dim, work_.logits, count,
+           false);
+    return work_.logits;
+  }
+
+  void sample(int32_t rows, const SampleRow* params, SampleResult* results, TokenLogprob* top,
+              int32_t top_stride) override {
+    if (rows < 0 || rows > limits_.max_logit_rows)
+      fail(Status::internal, "sample: ", rows, " rows");
+    size_t counts = 0, biases = 0, forbidden = 0;
+    for (int32_t i = 0; i < rows; ++i) {
+      counts += static_cast<size_t>(params[i].count_n);
+      biases += static_cast<size_t>(params[i].bias_n);
+      forbidden += static_cast<size_t>(params[i].forbidden_n);
+    }
+    sampling_.reserve(sampling_bytes(counts, biases, forbidden));
+    sampling_.clear();
+    for (int32_t i = 0; i < rows; ++i) {
+      SampleRow& row = rows_[static_cast<size_t>(i)];
+      row = params[i];
+      row.counts = add_array(params[i].counts, params[i].count_n);
+      row.bias = add_array(params[i].bias, params[i].bias_n);
+      row.forbidden = add_array(params[i].forbidden, params[i].forbidden_n);
+    }
+    const SampleRow* device_rows =
+        sampling_.add(std::span<const SampleRow>(rows_.data(), static_cast<size_t>(rows)));
+    sampling_.upload();
+
+    const size_t top_bytes =
+        sizeof(TokenLogprob) * static_cast<size_t>(rows) * static_cast<size_t>(top_stride);
+    const size_t result_bytes = round_up(sizeof(SampleResult) * static_cast<size_t>(rows),
+                                         size_t{64});
+    if (results_.bytes() < result_bytes + top_bytes)
+      results_ = DeviceBuffer(*exec_.device, 2 * (result_bytes + top_bytes));
+    auto* device_results = results_.as<SampleResult>();
+    auto* device_top = reinterpret_cast<TokenLogprob*>(results_.as<std::byte>() + result_bytes);
+    ops::sample(exec_, {.logits = work_.logits, .logits_stride = config_.vocab, .rows = rows,
+                        .vocab = config_.vocab, .params = device_rows, .results = device_results,
+                        .top = device_top, .top_stride = top_stride, .workspace = work_.scratch});
+    exec_.device->download(results, device_results,
+                           sizeof(SampleResult) * static_cast<size_t>(rows));
+    if (top_bytes) exec_.device->download(top, device_top, top_bytes);
+  }
+
+ private:
+  size_t max_pages() const {
+    return static_cast<size_t>(limits_.max_seqs) *
+           static_cast<size_t>(div_up(limits_.max_context, limits_.page_tokens));
+  }
+
+  size_t plan_bytes() const {
+    const auto rows = static_cast<size_t>(limits_.max_rows);
+    const size_t group = Staging::room<AttentionSeq>(static_cast<size_t>(limits_.max_seqs)) +
+                         Staging::room<int32_t>(max_pages()) + Staging::room<int32_t>(rows);
+    return 3 * Staging::room<int32_t>(rows) + cache_.groups().size() * group;
+  }
+
+  size_t sampling_bytes(size_t counts, size_t biases, size_t forbidden) const {
+    const auto rows = static_cast<size_t>(limits_.max_logit_rows);
+    return Staging::room<SampleRow>(rows) + rows * 3 * 64 + counts * sizeof(TokenCount) +
+           biases * sizeof(TokenLogprob) + forbidden * sizeof(int32_t);
+  }
+
+  template <class T>
+  const T* add_array(const T* values, int32_t n) {
+    return n ? sampling_.add(std::span<const T>(values, static_cast<size_t>(n))) : nullptr;
+  }
+
+  void upload_batch(const Batch& b) {
+    const auto rows = checked_cast<int32_t>(b.tokens.size(), "batch rows");
+    if (rows > limits_.max_rows || b.positions.size() != b.tokens.size() ||
+        b.max_context > limits_.max_context)
+      fail(Status::internal, "batch of ", rows, " rows up to position ", b.max_context,
+           " exceeds the limits set at load");
+    plan_.clear();
+    DeviceBatch& d = device_batch_;
+    d.rows = rows;
+    d.max_context = b.max_context;
+    d.logit_row_count = static_cast<int32_t>(b.logit_rows.size());
+    d.tokens = plan_.add(b.tokens);
+    d.positions = plan_.add(b.positions);
+    d.logit_rows = plan_.add(b.logit_rows);
+    for (size_t g = 0; g < cache_.groups().size(); ++g) {
+      d.groups[g].seq_count = static_cast<int32_t>(b.groups[g].seqs.size());
+      d.groups[g].seqs = plan_.add(b.groups[g].seqs);
+      d.groups[g].page_table = plan_.add(b.groups[g].page_table);
+      d.groups[g].slots = plan_.add(b.groups[g].slots);
+    }
+    plan_.upload();
+  }
+
+  // One allocation for all activations.
+  void allocate_workspace() {
+    const Kernels& k = *exec_.kernels;
+    const auto rows = static_cast<size_t>(limits_.max_rows);
+    const auto dim = static_cast<size_t>(config_.dim);
+    const size_t q = static_cast<size_t>(config_.heads) * static_cast<size_t>(config_.head_dim);
+    const size_t kv = static_cast<size_t>(config_.kv_heads) * static_cast<size_t>(config_.head_dim);
+    const auto half = static_cast<size_t>(config_.rope.dim / 2);
+
+    size_t scratch = std::max(
+        k.attention_workspace(cache_.desc(), config_.heads, limits_.max_rows, limits_.max_context),
+        k.sample_workspace(limits_.max_logit_rows, config_.vocab));
+    scratch = std::max(scratch, k.matmul_workspace(weights_.head.desc, limits_.max_logit_rows));
+    for (const LayerWeights& l : weights_.layers)
+      for (const Linear* w : {&l.qkv, &l.out, &l.gate_up, &l.down})
+        scratch = std::max(scratch, k.matmul_workspace(w->desc, limits_.max_rows));
+
+    const struct {
+      float** slot;
+      size_t count;
+    } buffers[] = {
+        {&work_.x, rows * dim},
+        {&work_.h, rows * dim},
+        {&work_.qkv, rows * (q + 2 * kv)},
+        {&work_.attended, rows * q},
+        {&work_.ffn, rows * static_cast<size_t>(config_.ffn_dim)},
+        {&work_.cos, rows * half},
+        {&work_.sin, rows * half},
+        {&work_.logits,
+         static_cast<size_t>(limits_.max_logit_rows) * static_cast<size_t>(config_.vocab)},
+    };
+    size_t bytes = 0;
+    for (const auto& b : buffers) bytes += round_up(b.count * sizeof(float), size_t{256});
+    storage_ = DeviceBuffer(*exec_.device, bytes + scratch);
+    auto* at = storage_.as<std::byte>();
+    for (const auto& b : buffers) {
+      *b.slot = reinterpret_cast<float*>(at);
+      at += round_up(b.count * sizeof(float), size_t{256});
+    }
+    work_.scratch = at;
+    rows_.resize(static_cast<size_t>(limits_.max_logit_rows));
+  }
+
+  void upload_rope() {
+    const RopeFrequencies rope =
+        rope_frequencies(config_.rope, config_.max_position, limits_.max_context);
+    rope_half_ = static_cast<int32_t>(rope.inv_freq.size());
+    rope_scale_ = rope.scale;
+    inv_freq_ = DeviceBuffer(*exec_.device, rope.inv_freq.size() * sizeof(float));
+    exec_.device->upload(inv_freq_.data(), rope.inv_freq.data(), inv_freq_.bytes());
+  }
+
+  const Config config_;
+  const ModelLimits limits_;
+  const Exec exec_;
+  KvCache cache_;
+  Weights weights_;
+  DeviceBuffer storage_;  // work_ lies in it
+  Workspace work_;
+  DeviceBuffer inv_freq_;  // [rope_half_]
+  int32_t rope_half_ = 0;
+  float rope_scale_ = 1.0f;
+  Staging plan_, sampling_;
+  DeviceBuffer results_;
+  std::vector<SampleRow> rows_;
+  DeviceBatch device_batch_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> load_model(std::shared_ptr<Checkpoint> checkpoint, const Exec& exec,
+                                  const ModelLimits& limits, LoadProgress* progress) {
+  ops::check_table(*exec.kernels);
+  Config config = read_config(*checkpoint);
+  const Arch* arch = find_arch(config.arch);
+  if (!arch) fail(Status::unsupported, checkpoint->path, ": no decoder family named ", config.arch);
+  return std::make_unique<Decoder>(std::move(checkpoint), std::move(config), *arch, exec, limits,
+                                   progress);
+}
+
+}  // namespace orlop

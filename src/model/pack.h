@@ -1,0 +1,59 @@
+// Fills a decoder's weight storage: first a plan of what lies where, then all of it in parallel.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "format/checkpoint.h"
+#include "model/model.h"
+#include "ops/kernels.h"
+
+namespace orlop {
+
+struct Linear;
+
+class PackPlan {
+ public:
+  struct Piece {
+    const FileTensor* tensor;
+    int64_t rows;
+    const std::vector<int32_t>* row_map;  // file row of each packed row, or null
+  };
+
+  // The pieces' rows one after another, as float32. *slot is set by run().
+  void add_vector(float** slot, int64_t n, std::vector<Piece> pieces);
+  // linear->desc is complete; linear->packed is set by run().
+  void add_linear(Linear* linear, const Exec& exec, std::vector<Piece> pieces);
+
+  size_t bytes() const { return bytes_; }
+
+  // Packs everything into storage (bytes() of device memory) on exec.threads threads.
+  void run(unsigned char* storage, const Exec& exec, LoadProgress* progress);
+
+ private:
+  struct Vector {
+    float** slot;
+    int64_t n;
+    std::vector<Piece> pieces;
+    size_t offset;
+  };
+  struct Matrix {
+    Linear* linear;
+    std::vector<Piece> pieces;
+    size_t offset;
+    int64_t tiles;
+  };
+  struct Job {  // tiles [begin, end) of a matrix
+    size_t matrix;
+    int64_t begin, end;
+  };
+  class Runner;
+
+  size_t reserve(size_t bytes);
+  void upload_vectors(unsigned char* storage, const Exec& exec, LoadProgress* progress);
+
+  std::vector<Vector> vectors_;
+  std::vector<Matrix> matrices_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace orlop

@@ -1,0 +1,202 @@
+#include "model/weights.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "model/pack.h"
+#include "ops/ops.h"
+
+namespace orlop {
+namespace {
+
+// The tensors of a decoder and what the two containers call them. %d is the layer.
+struct SlotName {
+  const char* hf;
+  const char* gguf;
+};
+constexpr SlotName embed_name = {"model.embed_tokens", "token_embd"};
+constexpr SlotName final_norm_name = {"model.norm", "output_norm"};
+constexpr SlotName head_name = {"lm_head", "output"};
+constexpr SlotName attn_norm_name = {"model.layers.%d.input_layernorm", "blk.%d.attn_norm"};
+constexpr SlotName q_name = {"model.layers.%d.self_attn.q_proj", "blk.%d.attn_q"};
+constexpr SlotName k_name = {"model.layers.%d.self_attn.k_proj", "blk.%d.attn_k"};
+constexpr SlotName v_name = {"model.layers.%d.self_attn.v_proj", "blk.%d.attn_v"};
+constexpr SlotName out_name = {"model.layers.%d.self_attn.o_proj", "blk.%d.attn_output"};
+constexpr SlotName q_norm_name = {"model.layers.%d.self_attn.q_norm", "blk.%d.attn_q_norm"};
+constexpr SlotName k_norm_name = {"model.layers.%d.self_attn.k_norm", "blk.%d.attn_k_norm"};
+constexpr SlotName ffn_norm_name = {"model.layers.%d.post_attention_layernorm", "blk.%d.ffn_norm"};
+constexpr SlotName gate_name = {"model.layers.%d.mlp.gate_proj", "blk.%d.ffn_gate"};
+constexpr SlotName up_name = {"model.layers.%d.mlp.up_proj", "blk.%d.ffn_up"};
+constexpr SlotName down_name = {"model.layers.%d.mlp.down_proj", "blk.%d.ffn_down"};
+
+// Tensors that some files carry although they follow from the configuration.
+bool is_derived(std::string_view name) {
+  return name.ends_with(".rotary_emb.inv_freq") || name == "rope_freqs.weight";
+}
+
+// One part of a linear layer: slot, rows, and the order of its rows in the file.
+struct Part {
+  SlotName slot;
+  int64_t rows;
+  const std::vector<int32_t>* row_map;
+};
+
+class Builder {
+ public:
+  Builder(const Checkpoint& checkpoint, const Config& config, const Arch& arch, Compute compute,
+          const Exec& exec)
+      : checkpoint_(checkpoint), config_(config), arch_(arch), compute_(compute), exec_(exec) {
+    gguf_ = checkpoint.kind == Checkpoint::Kind::gguf;
+    if (gguf_ && arch.gguf_pairs_adjacent) {
+      q_map_ = adjacent_pairs_map(config.heads);
+      k_map_ = adjacent_pairs_map(config.kv_heads);
+    }
+  }
+
+  Weights build(LoadProgress* progress) {
+    Weights w;
+    w.layers.resize(static_cast<size_t>(config_.layers));
+    const bool tied = head_is_tied();
+    const int64_t dim = config_.dim;
+    add_linear(w.embed, {{embed_name, config_.vocab, nullptr}}, dim,
+               // Untied rows are only looked up, never multiplied: keep their exact values.
+               Glu::none, tied ? compute_ : Compute::fp32, false);
+    for (int32_t i = 0; i < config_.layers; ++i) add_layer(w.layers[static_cast<size_t>(i)], i);
+    layer_ = -1;
+    add_vector(w.final_norm, final_norm_name, ".weight", dim, nullptr);
+    if (!tied)
+      add_linear(w.head, {{head_name, config_.vocab, nullptr}}, dim, Glu::none, compute_, false);
+    refuse_leftovers(tied);
+
+    w.bytes = plan_.bytes();
+    w.storage = DeviceBuffer(*exec_.device, w.bytes);
+    plan_.run(w.storage.as<unsigned char>(), exec_, progress);
+    if (tied) w.head = w.embed;
+    return w;
+  }
+
+ private:
+  void add_layer(LayerWeights& l, int32_t i) {
+    layer_ = i;
+    const int64_t dim = config_.dim, hd = config_.head_dim;
+    const int64_t q = config_.heads * hd, kv = config_.kv_heads * hd;
+    add_vector(l.attn_norm, attn_norm_name, ".weight", dim, nullptr);
+    add_linear(l.qkv, {{q_name, q, map(q_map_)}, {k_name, kv, map(k_map_)}, {v_name, kv, nullptr}},
+               dim, Glu::none, compute_, config_.attention_bias);
+    if (arch_.qk_norm) {
+      add_vector(l.q_norm, q_norm_name, ".weight", hd, nullptr);
+      add_vector(l.k_norm, k_norm_name, ".weight", hd, nullptr);
+    }
+    add_linear(l.out, {{out_name, dim, nullptr}}, q, Glu::none, compute_,
+               config_.attention_out_bias);
+    add_vector(l.ffn_norm, ffn_norm_name, ".weight", dim, nullptr);
+    if (config_.mlp_bias)
+      fail(Status::unsupported, checkpoint_.path, ": mlp_bias: biases in the feed-forward layers");
+    const int64_t ffn = config_.ffn_dim;
+    add_linear(l.gate_up, {{gate_name, ffn, nullptr}, {up_name, ffn, nullptr}}, dim,
+               config_.activation, compute_, false);
+    add_linear(l.down, {{down_name, dim, nullptr}}, ffn, Glu::none, compute_, false);
+  }
+
+  static const std::vector<int32_t>* map(const std::vector<int32_t>& m) {
+    return m.empty() ? nullptr : &m;
+  }
+
+  // Packed row i*2-apart pairs -> half-apart pairs, head by head.
+  std::vector<int32_t> adjacent_pairs_map(int32_t heads) const {
+    const int32_t hd = config_.head_dim, half = hd / 2;
+    std::vector<int32_t> rows(static_cast<size_t>(heads) * static_cast<size_t>(hd));
+    for (int32_t h = 0; h < heads; ++h)
+      for (int32_t j = 0; j < hd; ++j)
+        rows[static_cast<size_t>(h * hd + j)] = h * hd + 2 * (j % half) + j / half;
+    return rows;
+  }
+
+  std::string tensor_name(const SlotName& slot, const char* suffix) const {
+    std::string name = gguf_ ? slot.gguf : slot.hf;
+    if (const size_t at = name.find("%d"); at != std::string::npos)
+      name.replace(at, 2, std::to_string(layer_));
+    return name + suffix;
+  }
+
+  const FileTensor& need(const std::string& name, std::initializer_list<int64_t> shape) {
+    const FileTensor* t = checkpoint_.find(name);
+    if (!t) fail(Status::bad_format, checkpoint_.path, ": tensor ", name, " is missing");
+    used_.insert(name);
+    if (!std::equal(shape.begin(), shape.end(), t->shape.begin(), t->shape.end()))
+      fail(Status::bad_format, t->file->path(), ": tensor ", name, " has shape ",
+           shape_text(t->shape), ", the configuration asks for ", shape_text(shape));
+    return *t;
+  }
+
+  static std::string shape_text(const std::vector<int64_t>& shape) {
+    std::string s = "[";
+    for (size_t i = 0; i < shape.size(); ++i) s += (i ? ", " : "") + std::to_string(shape[i]);
+    return s + "]";
+  }
+
+  void add_vector(float*& slot, const SlotName& name, const char* suffix, int64_t n,
+                  const std::vector<int32_t>* row_map) {
+    plan_.add_vector(&slot, n, {{&need(tensor_name(name, suffix), {n}), n, row_map}});
+  }
+
+  void add_linear(Linear& linear, std::initializer_list<Part> parts, int64_t k, Glu glu,
+                  Compute compute, bool with_bias) {
+    LinearDesc& d = linear.desc;
+    d.k = k;
+    d.glu = glu;
+    d.compute = compute;
+    std::vector<PackPlan::Piece> rows, biases;
+    for (const Part& part : parts) {
+      const std::string name = tensor_name(part.slot, ".weight");
+      const FileTensor& t = need(name, {part.rows, k});
+      d.type[d.part_count] = t.type;
+      d.part_n[d.part_count++] = part.rows;
+      rows.push_back({&t, part.rows, part.row_map});
+      const std::string bias = tensor_name(part.slot, ".bias");
+      if (with_bias)
+        biases.push_back({&need(bias, {part.rows}), part.rows, part.row_map});
+      else if (const FileTensor* extra = checkpoint_.find(bias))
+        fail(Status::bad_format, extra->file->path(), ": tensor ", bias,
+             " is there although the configuration has no bias for it");
+    }
+    ops::check_linear(d, tensor_name(parts.begin()->slot, ".weight").c_str());
+    plan_.add_linear(&linear, exec_, std::move(rows));
+    if (with_bias) plan_.add_vector(&linear.bias, d.n(), std::move(biases));
+  }
+
+  bool head_is_tied() {
+    const bool present = checkpoint_.find(gguf_ ? "output.weight" : "lm_head.weight") != nullptr;
+    return gguf_ ? !present : config_.tied_embeddings;
+  }
+
+  void refuse_leftovers(bool tied) const {
+    for (const FileTensor& t : checkpoint_.tensors) {
+      if (used_.count(t.name) || is_derived(t.name)) continue;
+      if (tied && t.name == "lm_head.weight") continue;  // a copy of the embedding
+      fail(Status::bad_format, t.file->path(), ": tensor ", t.name, " has no place in a ",
+           arch_.name, " model of ", config_.layers, " layers");
+    }
+  }
+
+  const Checkpoint& checkpoint_;
+  const Config& config_;
+  const Arch& arch_;
+  const Compute compute_;
+  const Exec& exec_;
+  bool gguf_ = false;
+  int32_t layer_ = -1;
+  std::vector<int32_t> q_map_, k_map_;
+  std::unordered_set<std::string> used_;
+  PackPlan plan_;
+};
+
+}  // namespace
+
+Weights load_weights(const Checkpoint& checkpoint, const Config& config, const Arch& arch,
+                     Compute compute, const Exec& exec, LoadProgress* progress) {
+  return Builder(checkpoint, config, arch, compute, exec).build(progress);
+}
+
+}  // namespace orlop

@@ -1,0 +1,49 @@
+// File tensors -> the slots of a decoder: names, shapes, fusion, packing.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/arch.h"
+#include "model/model.h"
+#include "ops/device.h"
+#include "ops/kernels.h"
+
+namespace orlop {
+
+// A packed matrix and its optional bias, on the device.
+struct Linear {
+  LinearDesc desc;
+  void* packed = nullptr;
+  float* bias = nullptr;  // [n]
+};
+
+struct LayerWeights {
+  float* attn_norm = nullptr;  // [dim]
+  Linear qkv;                  // [(heads + 2 kv_heads) * head_dim, dim]
+  float* q_norm = nullptr;     // [head_dim] or null
+  float* k_norm = nullptr;
+  Linear out;                  // [dim, heads * head_dim]
+  float* ffn_norm = nullptr;   // [dim]
+  Linear gate_up;              // gated: [ffn, dim] twice
+  Linear down;                 // [dim, ffn]
+};
+
+struct Weights {
+  Linear embed;            // [vocab, dim]
+  std::vector<LayerWeights> layers;
+  float* final_norm = nullptr;  // [dim]
+  Linear head;             // [vocab, dim]; shares embed's memory when tied
+
+  DeviceBuffer storage;    // everything above lies in it
+  size_t bytes = 0;
+};
+
+// Checks that every tensor that the family needs is there with the right shape and that nothing is
+// left over; then packs on exec.threads threads, giving mapped file pages back as it goes.
+// Error(bad_format | unsupported) names file, tensor and reason; Error(cancelled) when asked.
+Weights load_weights(const Checkpoint& checkpoint, const Config& config, const Arch& arch,
+                     Compute compute, const Exec& exec, LoadProgress* progress);
+
+}  // namespace orlop
