@@ -1,0 +1,60 @@
+// Executes a plan: packs one ragged batch, runs the model, samples. All its memory is taken at
+// construction.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/plan.h"
+#include "engine/request.h"
+#include "model/model.h"
+
+namespace orlop {
+
+class Runner {
+ public:
+  // Receives what the model says about one token: the drawn one (position = number of tokens so
+  // far) or a given prompt token. `top` has the width that the request asked for.
+  class Sink {
+   public:
+    virtual ~Sink() = default;
+    virtual void drawn(Request&, const SampleResult&, const TokenLogprob* top) = 0;
+    virtual void scored(Request&, int32_t position, const SampleResult&,
+                        const TokenLogprob* top) = 0;
+  };
+
+  explicit Runner(Model& model);
+  // Every sequence of the plan is a Request. Throws what the model throws.
+  void run(const StepPlan& plan, Sink& sink);
+
+ private:
+  struct LogitRow {
+    Request* request;
+    int32_t position;  // the token that the row speaks of
+    bool draw;
+  };
+  void pack(const StepPlan& plan);
+  void sample(Sink& sink);
+  SampleRow sample_row(const LogitRow& row) const;
+  static int32_t top_width(const LogitRow& row) {
+    return row.draw ? row.request->top_width() : row.request->prompt_top_width();
+  }
+
+  Model& model_;
+  const int32_t vocab_;
+  std::vector<int32_t> tokens_, positions_;  // [rows]
+  struct Group {
+    std::vector<AttentionSeq> seqs;   // [seqs]
+    std::vector<int32_t> page_table;  // [seqs, their pages]
+    std::vector<int32_t> slots;       // [rows]
+  };
+  std::vector<Group> groups_;
+  std::vector<int32_t> logit_rows_;  // [logit rows] rows of the batch
+  std::vector<LogitRow> wanted_;     // [logit rows]
+  int32_t max_context_ = 0;
+  std::vector<SampleRow> params_;       // [max_logit_rows]
+  std::vector<SampleResult> results_;   // [max_logit_rows]
+  std::vector<TokenLogprob> top_;       // a slice's rows * widest
+};
+
+}  // namespace orlop
