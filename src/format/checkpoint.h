@@ -47,7 +47,8 @@ class Checkpoint {
   // hugging_face: parsed config.json, generation_config.json (null if absent); texts of tokenizer
   // files ("" if absent).
   Json config, generation_config;
-  std::string tokenizer_json, tokenizer_config_json, chat_template;
+  std::string tokenizer_json, tokenizer_config_json;
+  std::string chat_template;  // either kind; "" if absent
 
   const FileTensor* find(std::string_view name) const;
 };

@@ -12,8 +12,12 @@ enum class LoadMode { mmap, read };
 
 class MappedFile {
  public:
-  // Error(not_found | io | out_of_memory) names the path. Only regular files.
+  // Error(not_found | io | out_of_memory) names the path. Only regular files. An empty file is not
+  // an error here: bytes() is empty, and the reader of the format says what is missing.
   static std::shared_ptr<MappedFile> open(const std::string& path, LoadMode mode);
+  // Private memory that holds a copy of `bytes`, page-aligned; `path` is kept for messages.
+  static std::shared_ptr<MappedFile> copy(const std::string& path,
+                                          std::span<const std::byte> bytes);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
@@ -22,6 +26,8 @@ class MappedFile {
   const std::string& path() const { return path_; }
   // The whole pages inside this range will not be used again: give the memory back.
   void drop(std::span<const std::byte> range) const noexcept;
+  // The range will be read soon: start reading it from disk.
+  void will_need(std::span<const std::byte> range) const noexcept;
 
  private:
   MappedFile() = default;

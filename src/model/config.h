@@ -24,6 +24,9 @@ struct RopeConfig {
   double attention_factor = 0.0;  // 0: derived
   double mscale = 0.0, mscale_all_dim = 0.0;
   bool truncate = true;
+  // [dim / 2] each frequency is divided by its factor, or empty (GGUF tensor rope_freqs.weight,
+  // which holds llama3 scaling)
+  std::vector<float> factors;
 };
 
 struct Config {
