@@ -1,0 +1,76 @@
+// Per-head RMS norm, rotary embedding (Su et al. 2021, half-split pairs) and the store into a page.
+#include <cmath>
+
+#include "backend/cpu/kv_layout.h"
+#include "base/half.h"
+
+namespace orlop::cpu::ref {
+namespace {
+
+void head_norm(float* x, int32_t dim, const float* weight, float eps) {
+  float lanes[16] = {};
+  for (int32_t i = 0; i < dim; ++i) lanes[i % 16] += x[i] * x[i];
+  for (int step = 8; step; step /= 2)
+    for (int i = 0; i < step; ++i) lanes[i] += lanes[i + step];
+  const float inverse = 1.0f / std::sqrt(lanes[0] / static_cast<float>(dim) + eps);
+  for (int32_t i = 0; i < dim; ++i) x[i] = x[i] * inverse * weight[i];
+}
+
+void rotate(float* x, int32_t half, const float* cos, const float* sin) {
+  for (int32_t i = 0; i < half; ++i) {
+    const float a = x[i], b = x[i + half];
+    x[i] = a * cos[i] - b * sin[i];
+    x[i + half] = b * cos[i] + a * sin[i];
+  }
+}
+
+// Two rows of a call may share a pair of values: every store is of one element (of one key pair).
+void store(const KvDesc& kv, const KvLayout& layout, unsigned char* head, int32_t offset,
+           const float* k, const float* v) {
+  const int32_t tile = offset / 16, in_tile = offset % 16, dims = kv.head_dim;
+  unsigned char* keys = head + tile * layout.key_tile;
+  unsigned char* values = head + layout.values_at + tile * layout.value_tile;
+  const int32_t width = padded_dim(dims);
+  if (kv.type == KvType::bf16) {
+    auto* kt = reinterpret_cast<uint16_t*>(keys);
+    auto* vt = reinterpret_cast<uint16_t*>(values);
+    for (int32_t d = 0; d < dims; ++d) {
+      kt[(d / 2 * 16 + in_tile) * 2 + d % 2] = f32_to_bf16(k[d]);
+      vt[(in_tile / 2 * width + d) * 2 + in_tile % 2] = f32_to_bf16(v[d]);
+    }
+  } else {
+    auto* kt = reinterpret_cast<float*>(keys);
+    auto* vt = reinterpret_cast<float*>(values);
+    for (int32_t d = 0; d < dims; ++d) {
+      kt[d * 16 + in_tile] = k[d];
+      vt[in_tile * width + d] = v[d];
+    }
+  }
+}
+
+}  // namespace
+
+void kv_store(const KvStoreArgs& a, int64_t begin, int64_t end) {
+  const KvLayout layout(a.kv);
+  const int32_t dims = a.kv.head_dim;
+  for (int64_t r = begin; r < end; ++r) {
+    float* q = a.qkv + r * a.qkv_stride;
+    float* k = q + int64_t{a.heads} * dims;
+    const float* v = k + int64_t{a.kv.kv_heads} * dims;
+    const float* cos = a.cos + r * a.half;
+    const float* sin = a.sin + r * a.half;
+    for (int32_t h = 0; h < a.heads + a.kv.kv_heads; ++h) {  // k follows q
+      const float* weight = h < a.heads ? a.q_norm : a.k_norm;
+      if (weight) head_norm(q + int64_t{h} * dims, dims, weight, a.eps);
+      if (a.half) rotate(q + int64_t{h} * dims, a.half, cos, sin);
+    }
+    const int32_t slot = a.slots[r];
+    unsigned char* page =
+        static_cast<unsigned char*>(a.pages) + slot / a.kv.page_tokens * layout.page;
+    for (int32_t h = 0; h < a.kv.kv_heads; ++h)
+      store(a.kv, layout, page + h * layout.head_block, slot % a.kv.page_tokens,
+            k + int64_t{h} * dims, v + int64_t{h} * dims);
+  }
+}
+
+}  // namespace orlop::cpu::ref
