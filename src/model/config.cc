@@ -392,15 +392,14 @@ Config read_config(const Checkpoint& checkpoint) {
 }
 
 GenerationDefaults read_generation_defaults(const Checkpoint& checkpoint) {
+  if (checkpoint.kind == Checkpoint::Kind::gguf) return read_gguf_generation_defaults(checkpoint);
   GenerationDefaults d;
   const auto take = [](const Keys& k, const char* key, double low, double high, bool& has,
                        double& value) {
     has = k.find(key) != nullptr;
     if (has) value = k.number(key, low, high);
   };
-  if (checkpoint.kind != Checkpoint::Kind::hugging_face ||
-      !checkpoint.generation_config.is_object())
-    return d;
+  if (!checkpoint.generation_config.is_object()) return d;
   const Keys k(checkpoint.generation_config, cat(checkpoint.path, "/generation_config.json"));
   take(k, "temperature", 0.0, 1e6, d.has_temperature, d.temperature);
   take(k, "top_p", 0.0, 1.0, d.has_top_p, d.top_p);

@@ -180,12 +180,30 @@ RopeConfig read_rope(const Meta& m, const std::string& prefix, const Checkpoint&
            t->shape[0], "; one of ", n, " is needed");
     r.factors.resize(n);
     std::memcpy(r.factors.data(), t->data.data(), n * sizeof(float));
-    for (float f : r.factors) checked_number(f, 1e-6, max_factor, where, "an element");
+    for (float f : r.factors) checked_number(f, 1e-6, 1e31, where, "an element");
   }
   return r;
 }
 
 }  // namespace
+
+GenerationDefaults read_gguf_generation_defaults(const Checkpoint& checkpoint) {
+  const Meta m(checkpoint);
+  GenerationDefaults d;
+  const auto take = [&](const char* key, double low, double high, bool& has, double& value) {
+    const auto v = m.number(cat("general.sampling.", key), low, high);
+    has = v.has_value();
+    if (v) value = *v;
+  };
+  take("temp", 0.0, 1e6, d.has_temperature, d.temperature);
+  take("top_p", 0.0, 1.0, d.has_top_p, d.top_p);
+  take("min_p", 0.0, 1.0, d.has_min_p, d.min_p);
+  take("penalty_repeat", 1e-6, 1e6, d.has_repetition_penalty, d.repetition_penalty);
+  const auto top_k = m.integer("general.sampling.top_k", 0, INT32_MAX);
+  d.has_top_k = top_k.has_value();
+  d.top_k = static_cast<int32_t>(top_k.value_or(0));
+  return d;
+}
 
 Config read_gguf_config(const Checkpoint& checkpoint) {
   const Meta m(checkpoint);

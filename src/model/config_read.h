@@ -23,6 +23,7 @@ constexpr double max_factor = 1e6;
 double checked_number(double v, double low, double high, const std::string& file, const char* key);
 
 Config read_gguf_config(const Checkpoint& checkpoint);
+GenerationDefaults read_gguf_generation_defaults(const Checkpoint& checkpoint);
 // What follows from the fields together: head counts, rotary size, window flags, ids.
 void check_config(const Config& config, const std::string& file);
 // Adds an id once.
