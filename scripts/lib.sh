@@ -13,6 +13,7 @@ JOBS=${JOBS:-$(nproc 2>/dev/null || echo 2)}
 VENV=$ROOT/.venv
 MODEL=$ORLOP_CACHE/SmolLM2-135M-Instruct.Q4_1.gguf
 export ORLOP_TEST_MODEL=${ORLOP_TEST_MODEL:-$MODEL}
+export ORLOP_BUILD=$BUILD
 export PATH=$VENV/bin:$PATH
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 

@@ -87,9 +87,7 @@ class [[nodiscard]] Result {
 
  private:
 #ifdef ORLOP_HPP_EXCEPTIONS
-  void check() const {
-    if (!ok()) throw Exception(error_);
-  }
+  void check() const { if (!ok()) throw Exception(error_); }
 #endif
   std::optional<T> value_;
   Error error_;
@@ -227,9 +225,9 @@ struct Params {
   std::uint64_t tag = 0;           // what the queue then answers
 
   // Continues a text.
-  static Params prompt(std::string text) {
+  static Params prompt(std::string_view text) {
     Params p;
-    p.text = std::move(text);
+    p.text = text;
     return p;
   }
   // Answers one user message, through the model's chat template.
@@ -325,10 +323,7 @@ class Request {
     Iterator() = default;
     const Output& operator*() const noexcept { return request_->current_; }
     const Output* operator->() const noexcept { return &request_->current_; }
-    Iterator& operator++() {
-      step();
-      return *this;
-    }
+    Iterator& operator++() { return step(), *this; }
     void operator++(int) { step(); }
     bool operator==(const Iterator& o) const noexcept { return request_ == o.request_; }
     bool operator!=(const Iterator& o) const noexcept { return request_ != o.request_; }
@@ -346,7 +341,6 @@ class Request {
   // Takes the first output (waiting for it). Move the request only before or after a walk.
   Iterator begin() { return Iterator(this); }
   Iterator end() noexcept { return {}; }
-  orlop_request* get() const noexcept { return handle_.get(); }
 
  private:
   friend class Engine;
