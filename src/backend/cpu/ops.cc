@@ -203,7 +203,21 @@ void fill_ops_ref(Kernels& k) {
   k.sample = sample_op<ref::sample_vec>;
 }
 
-void fill_ops_avx2(Kernels& k) {}
-void fill_ops_avx512(Kernels& k, bool has_bf16) {}
+#if defined(__x86_64__)
+void fill_ops_avx2(Kernels& k) {
+  k.kv_store = kv_store_op<avx2::kv_store>;
+  k.attention = attention_op<avx2::attention, avx2::attention_combine>;
+  k.norm = norm_op<avx2::norm>;
+  k.sample = sample_op<avx2::sample_vec>;
+}
+
+void fill_ops_avx512(Kernels& k, bool has_bf16) {
+  k.kv_store = kv_store_op<avx512::kv_store>;
+  k.attention = has_bf16 ? attention_op<avx512bf16::attention, avx512bf16::attention_combine>
+                         : attention_op<avx512::attention, avx512::attention_combine>;
+  k.norm = norm_op<avx512::norm>;
+  k.sample = sample_op<avx512::sample_vec>;
+}
+#endif
 
 }  // namespace orlop::cpu
