@@ -1,0 +1,137 @@
+#include "api/config.h"
+
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace orlop::api {
+namespace {
+
+const std::vector<std::string_view> known_keys = {
+    "model",       "device",      "compute", "kv_dtype", "block_size",  "kv_bytes",
+    "max_running_seqs", "max_waiting", "max_context", "step_tokens", "threads", "load",
+    "debug_poison", "quant", "quant_bits", "quant_granularity", "quant_group_size", "dtype",
+    "chunked_prefill", "enable_prefix_cache", "enable_cpu_prefix_swap", "cpu_prefix_bytes",
+    "scheduling"};
+
+std::string shown(const Json& v) {
+  std::string s = v.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (s.size() > 80) s = s.substr(0, 77) + "...";
+  return s;
+}
+
+std::string text_of(const char* key, const Json& v) {
+  if (!v.is_string())
+    fail(Status::invalid_argument, key, ": must be a string, got ", shown(v));
+  return v.get<std::string>();
+}
+
+int64_t integer_of(const char* key, const Json& v, int64_t low, int64_t high) {
+  const bool whole = v.is_number_integer();
+  const bool too_big = v.is_number_unsigned() && v.get<uint64_t>() > static_cast<uint64_t>(high);
+  if (!whole || too_big || v.get<int64_t>() < low || v.get<int64_t>() > high)
+    fail(Status::invalid_argument, key, ": must be an integer of ", low, " to ", high, ", got ",
+         shown(v));
+  return v.get<int64_t>();
+}
+
+bool flag_of(const char* key, const Json& v) {
+  if (!v.is_boolean())
+    fail(Status::invalid_argument, key, ": must be true or false, got ", shown(v));
+  return v.get<bool>();
+}
+
+[[noreturn]] void unserved(const std::string& key, const Json& v) {
+  fail(Status::unsupported, key, ": ", shown(v), " is not supported by this version");
+}
+
+void apply(EngineConfig& c, const std::string& key, const Json& v) {
+  constexpr int64_t int_max = 2147483647;
+  const char* k = key.c_str();
+  if (key == "model") {
+    c.model = text_of(k, v);
+    if (c.model.empty()) fail(Status::invalid_argument, "model: is empty");
+    if (c.model.find('\0') != std::string::npos)
+      fail(Status::invalid_argument, "model: a path holds no NUL");
+  } else if (key == "device") {
+    c.device = text_of(k, v);
+  } else if (key == "compute") {
+    const std::string s = text_of(k, v);
+    if (s == "bf16") c.compute = Compute::bf16;
+    else if (s == "int8") c.compute = Compute::int8;
+    else if (s == "fp32") c.compute = Compute::fp32;
+    else if (s != "auto")
+      fail(Status::invalid_argument, "compute: must be auto, bf16, int8 or fp32, got ", shown(v));
+  } else if (key == "kv_dtype") {
+    const std::string s = text_of(k, v);
+    if (s == "bf16") c.kv_type = KvType::bf16;
+    else if (s == "fp32") c.kv_type = KvType::f32;
+    else if (s == "fp16" || s == "int8" || s == "uint4") unserved(key, v);
+    else if (s != "auto")
+      fail(Status::invalid_argument, "kv_dtype: must be auto, bf16 or fp32, got ", shown(v));
+  } else if (key == "block_size") {
+    c.block_size = static_cast<int32_t>(integer_of(k, v, 16, 256));
+    if (c.block_size % 16)
+      fail(Status::invalid_argument, "block_size: must be a multiple of 16, got ", c.block_size);
+  } else if (key == "kv_bytes") {
+    c.kv_bytes = integer_of(k, v, 1, int64_t{1} << 50);
+  } else if (key == "max_running_seqs") {
+    c.max_running_seqs = static_cast<int32_t>(integer_of(k, v, 1, 4096));
+  } else if (key == "max_waiting") {
+    c.max_waiting = static_cast<int32_t>(integer_of(k, v, 1, 10'000'000));
+  } else if (key == "max_context") {
+    c.max_context = static_cast<int32_t>(integer_of(k, v, 1, int_max));
+  } else if (key == "step_tokens") {
+    c.step_tokens = static_cast<int32_t>(integer_of(k, v, 1, 65536));
+  } else if (key == "threads") {
+    c.threads = static_cast<int32_t>(integer_of(k, v, 0, 1024));
+  } else if (key == "load") {
+    const std::string s = text_of(k, v);
+    if (s == "read") c.load = LoadMode::read;
+    else if (s != "mmap")
+      fail(Status::invalid_argument, "load: must be mmap or read, got ", shown(v));
+  } else if (key == "debug_poison") {
+    c.debug_poison = flag_of(k, v);
+  } else if (key == "quant") {
+    if (text_of(k, v) != "none") unserved(key, v);
+  } else if (key == "chunked_prefill") {
+    if (!flag_of(k, v)) unserved(key, v);  // prompts are always computed in chunks
+  } else if (key == "enable_prefix_cache" || key == "enable_cpu_prefix_swap") {
+    if (flag_of(k, v)) unserved(key, v);
+  } else {
+    unserved(key, v);
+  }
+}
+
+}  // namespace
+
+EngineConfig parse_engine_config(std::string_view text) {
+  JsonLimits limits;
+  limits.max_depth = 8;
+  limits.max_bytes = size_t{1} << 20;
+  Json json;
+  try {
+    json = parse_json(text, "engine configuration", limits);
+  } catch (const Error& e) {
+    throw Error(Status::invalid_argument, e.text());  // it is an argument, no file
+  }
+  if (!json.is_object())
+    fail(Status::invalid_argument, "engine configuration: must be a JSON object, got ",
+         json.type_name());
+  EngineConfig c;
+  for (const auto& [key, value] : json.items()) {
+    bool known = false;
+    for (const std::string_view k : known_keys) known = known || k == key;
+    if (!known) {
+      const std::string near = nearest_key(key, known_keys);
+      fail(Status::invalid_argument, "engine configuration: unknown key \"", key, "\"",
+           near.empty() ? "" : cat("; did you mean \"", near, "\"?"));
+    }
+    apply(c, key, value);
+  }
+  if (c.model.empty()) fail(Status::invalid_argument, "model: is required");
+  return c;
+}
+
+}  // namespace orlop::api

@@ -1,0 +1,33 @@
+// The engine's configuration: one JSON object, every key checked.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/dtype.h"
+#include "format/mapped_file.h"
+
+namespace orlop::api {
+
+struct EngineConfig {
+  std::string model;
+  std::string device = "cpu";
+  std::optional<Compute> compute;  // empty: the backend's choice
+  std::optional<KvType> kv_type;   // empty: fp32 with compute fp32, else bf16
+  int32_t block_size = 16;         // tokens a page
+  std::optional<int64_t> kv_bytes;
+  int32_t max_running_seqs = 64;
+  int32_t max_waiting = 16384;
+  std::optional<int32_t> max_context;
+  int32_t step_tokens = 512;
+  int32_t threads = 0;  // 0: from the machine
+  LoadMode load = LoadMode::mmap;
+  bool debug_poison = false;
+};
+
+// Error(invalid_argument) names the key, the value and the nearest known key; Error(unsupported)
+// a key or value that this version does not serve.
+EngineConfig parse_engine_config(std::string_view json);
+
+}  // namespace orlop::api
