@@ -1,0 +1,298 @@
+"""The engine: a loaded model that serves any number of requests at once."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from . import _native
+from ._loop import LoopQueues
+from ._request import Request, Result
+from .errors import InvalidArgumentError, QueueFullError
+
+Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
+
+
+class Engine:
+    """A model and the threads that run it. Usable from any number of threads and event loops.
+
+    model: a checkpoint folder or a .gguf file. progress, if given, is called about 20 times a
+    second while loading with (bytes done, bytes in all; 0 until known). The other keyword
+    arguments are the engine's configuration (docs/configuration.md); None means the default.
+
+    Raises a subclass of orlop.Error: NotFoundError, BadFormatError, UnsupportedError,
+    InvalidArgumentError (an unknown key, with the nearest known one named), OutOfMemoryError.
+    Ctrl-C interrupts the loading.
+
+        with orlop.Engine("model.gguf") as engine:
+            for output in engine.async_generate("Once upon a time", max_tokens=50):
+                print(output.text, end="")
+
+    An engine cannot be used in a forked child: calls there raise ShutdownError.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        *,
+        progress: Callable[[int, int], None] | None = None,
+        **config: Any,
+    ):
+        settings = {"model": os.fspath(model)}
+        settings |= {key: value for key, value in config.items() if value is not None}
+        self._handle = _native.Engine(_to_json(settings, "configuration"), progress)
+        self._queues = LoopQueues()
+        self._lock = threading.Lock()
+        self._live: weakref.WeakSet[Request] = weakref.WeakSet()
+        weakref.finalize(self, self._queues.close_soon).atexit = False
+
+    # -- generation ------------------------------------------------------------------------------
+
+    def async_generate(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        tokens: Sequence[int] | None = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool | None = None,
+        template_vars: Mapping[str, Any] | None = None,
+        **params: Any,
+    ) -> Request:
+        """Starts a generation and returns at once; never waits for the model.
+
+        The prompt is text (a str), token ids (`tokens`, or a list of int) or a conversation
+        (`messages`, or a list of dict with role and content), rendered with the model's chat
+        template, which also sees `tools` and `template_vars`.
+
+        params, None or absent meaning the model's own default, else the engine's:
+          max_tokens, min_tokens
+          temperature (0: greedy), top_k (0: off), top_p (1: off), min_p (0: off)
+          repetition_penalty (over prompt and output), presence_penalty, frequency_penalty
+          seed (0 to 2**64 - 1; status.seed tells the one in use)
+          logit_bias ({token id: added to its logit})
+          stop (a str or a list of str), stop_token_ids, ignore_eos
+          logprobs, prompt_logprobs (0: of the chosen token; N: and of the N best; -1: of all)
+          n (samples of the prompt)
+          add_bos, parse_special (False: control tokens in a text prompt are plain text),
+          keep_special (True: the output's text shows control tokens)
+
+        Raises TypeError for an unknown name or a value of the wrong type, InvalidArgumentError (a
+        ValueError) for a value out of range, both naming the field; ContextOverflowError if the
+        prompt does not fit; QueueFullError if too many requests wait.
+        """
+        text, ids, chat = _sort_prompt(prompt, tokens, messages)
+        chat_json = None
+        if chat is not None:
+            chat_json = _chat_json(chat, tools, add_generation_prompt, template_vars)
+        else:
+            for name, value in (
+                ("tools", tools),
+                ("add_generation_prompt", add_generation_prompt),
+                ("template_vars", template_vars),
+            ):
+                if value is not None:
+                    raise TypeError(f"{name} needs messages: a chat template is not used otherwise")
+        queue, tag = self._queues.current(self._handle)
+        handle = self._handle.submit(
+            text, ids, chat_json, params, queue.queue if queue is not None else None, tag
+        )
+        request = Request(self, handle, queue, tag)
+        with self._lock:
+            self._live.add(request)
+        return request
+
+    def generate(self, prompts: Any = None, **params: Any) -> Any:
+        """Generates for one prompt, or for a list of them at once, and waits.
+
+        prompts: anything that async_generate takes (the answer is a Result), or a list of str, a
+        list of lists of token ids or a list of conversations (the answer is a list of Result in the
+        same order). params are async_generate's, the same for all. If a request fails its error is
+        raised and the others are cancelled.
+        """
+        if not _is_batch(prompts):
+            with self.async_generate(prompts, **params) as request:
+                return request.result()
+        results: list[Result] = []
+        running: collections.deque[Request] = collections.deque()
+        try:
+            for prompt in prompts:
+                while True:
+                    try:
+                        running.append(self.async_generate(prompt, **params))
+                        break
+                    except QueueFullError:
+                        if not running:
+                            raise
+                        results.append(_finish(running))
+            while running:
+                results.append(_finish(running))
+        finally:
+            for request in running:
+                request.close()
+        return results
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], **params: Any) -> Result:
+        """The answer to a conversation: generate(messages=messages, ...)."""
+        with self.async_generate(messages=messages, **params) as request:
+            return request.result()
+
+    # -- text ------------------------------------------------------------------------------------
+
+    def encode(
+        self, text: str, *, add_special: bool = False, parse_special: bool = False
+    ) -> list[int]:
+        """Token ids of a text.
+
+        add_special: add BOS/EOS as the model's tokenizer does. parse_special: control tokens that
+        are spelled in the text become themselves (never do this with text from elsewhere).
+        """
+        return self._handle.tokenize(text, add_special, parse_special)
+
+    def decode(self, tokens: Iterable[int], *, skip_special: bool = False) -> str:
+        """The text of token ids; bytes that are not UTF-8 become U+FFFD."""
+        return self._handle.detokenize(list(tokens), skip_special)
+
+    tokenize = encode
+    detokenize = decode
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tokenize: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        **template_vars: Any,
+    ) -> Any:
+        """A conversation as the model's chat template renders it: text, or ids with tokenize=True.
+
+        The ids are those that a request with these messages starts from: message content never
+        becomes a control token, which encoding the text again could not promise.
+        """
+        chat = _chat_json(messages, tools, add_generation_prompt, template_vars)
+        return self._handle.chat_tokenize(chat) if tokenize else self._handle.chat_render(chat)
+
+    # -- facts and end ---------------------------------------------------------------------------
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """Model, limits, chosen kernels, threads, bytes and defaults."""
+        info: dict[str, Any] = json.loads(self._handle.info())
+        return info
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Counts and seconds since creation: requests, pages, steps, tokens."""
+        return self._handle.stats()
+
+    @property
+    def closed(self) -> bool:
+        return self._handle.closed
+
+    def close(self) -> None:
+        """Cancels live requests and gives the engine up. Idempotent.
+
+        Requests that were handed out can still be drained; their last output says 'cancelled'.
+        """
+        with self._lock:
+            live = list(self._live)
+            self._live.clear()
+        for request in live:
+            request.cancel()
+        self._handle.close()
+        self._queues.close_soon()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return "<orlop.Engine closed>" if self.closed else "<orlop.Engine>"
+
+
+def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a model file or folder holds: tensors, formats, bytes, configuration, tokenizer, chat
+    template. No weight is loaded. Raises NotFoundError or BadFormatError."""
+    out: dict[str, Any] = json.loads(_native.inspect(os.fspath(path)))
+    return out
+
+
+def _finish(running: collections.deque[Request]) -> Result:
+    result = running[0].result()
+    running.popleft().close()
+    return result
+
+
+def _to_json(value: Any, what: str) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        raise InvalidArgumentError(f"{what}: {error}") from None
+
+
+def _chat_json(
+    messages: Any,
+    tools: Any,
+    add_generation_prompt: bool | None,
+    template_vars: Mapping[str, Any] | None,
+) -> str:
+    chat: dict[str, Any] = dict(template_vars or {})
+    for name in ("messages", "tools", "add_generation_prompt"):
+        if name in chat:
+            raise TypeError(f"{name} is a parameter of its own, not a template variable")
+    chat["messages"] = list(messages)
+    if tools is not None:
+        chat["tools"] = list(tools)
+    chat["add_generation_prompt"] = True if add_generation_prompt is None else add_generation_prompt
+    return _to_json(chat, "messages")
+
+
+def _is_messages(value: Any) -> bool:
+    return (
+        isinstance(value, (list, tuple)) and len(value) > 0 and isinstance(value[0], Mapping)
+    )
+
+
+def _is_batch(prompts: Any) -> bool:
+    if not isinstance(prompts, (list, tuple)):
+        return False
+    if len(prompts) == 0:
+        return True
+    return hasattr(prompts[0], "__len__") and not isinstance(prompts[0], Mapping)
+
+
+def _sort_prompt(
+    prompt: Any, tokens: Any, messages: Any
+) -> tuple[str | None, Any, Sequence[Mapping[str, Any]] | None]:
+    """(text, token ids, messages), exactly one of them not None."""
+    if sum(x is not None for x in (prompt, tokens, messages)) != 1:
+        raise TypeError("give exactly one of prompt, tokens and messages")
+    if tokens is not None:
+        return None, tokens, None
+    if messages is not None:
+        if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
+            raise TypeError(f"messages must be a list of dict, not {type(messages).__name__}")
+        return None, None, messages
+    if isinstance(prompt, str):
+        return prompt, None, None
+    if _is_messages(prompt):
+        return None, None, prompt
+    if isinstance(prompt, (bytes, Mapping)) or not hasattr(prompt, "__len__"):
+        raise TypeError(
+            f"prompt must be a str, a list of token ids or a list of messages, "
+            f"not {type(prompt).__name__}"
+        )
+    return None, prompt, None

@@ -1,0 +1,324 @@
+"""A running generation: taking its output, waiting, cancelling."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from . import _native
+from ._native import LogprobTable, Output
+from .errors import Error, from_code
+
+if TYPE_CHECKING:
+    from ._engine import Engine
+    from ._loop import LoopQueue
+
+_states = ("waiting", "running", "done", "cancelled", "failed")
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a request stands. Times are seconds, None while not known yet."""
+
+    state: str
+    """'waiting', 'running', 'done', 'cancelled' or 'failed'."""
+    finish_reason: str | None
+    """'stop', 'length', 'cancelled', 'error', or None."""
+    prompt_tokens: int
+    cached_tokens: int
+    """Prompt tokens that a prefix cache spared."""
+    generated_tokens: int
+    seed: int
+    """The seed in use, given or drawn; passing it again reproduces the request."""
+    queued: float | None
+    """From submission to the first step that held the request."""
+    ttft: float | None
+    """From submission to the first token."""
+    total: float | None
+    """From submission to the latest token."""
+    tokens_per_second: float | None
+    """Of the tokens after the first."""
+
+    @classmethod
+    def _from_info(cls, info: dict[str, Any]) -> Status:
+        start = info["queued_ns"]
+
+        def since(end: int) -> float | None:
+            return (end - start) * 1e-9 if start and end else None
+
+        first, last = info["first_token_ns"], info["last_token_ns"]
+        more = info["generated_tokens"] - 1
+        return cls(
+            state=_states[info["state"]],
+            finish_reason=info["finish_reason"],
+            prompt_tokens=info["prompt_tokens"],
+            cached_tokens=info["cached_tokens"],
+            generated_tokens=info["generated_tokens"],
+            seed=info["seed"],
+            queued=since(info["scheduled_ns"]),
+            ttft=since(first),
+            total=since(last),
+            tokens_per_second=more * 1e9 / (last - first) if more > 0 and last > first else None,
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """Everything that a request produced. str(result) is its text."""
+
+    text: str
+    tokens: list[int]
+    """Generated ids, shape [n]."""
+    finish_reason: str
+    """'stop', 'length' or 'cancelled'."""
+    logprobs: list[float] | None
+    """Of each generated token, shape [n], if asked for."""
+    top_logprobs: LogprobTable | None
+    """Shape [n, top], if asked for."""
+    prompt_logprobs: list[float] | None
+    """Of each prompt token given those before it, shape [prompt]; entry 0 is 0."""
+    prompt_top_logprobs: LogprobTable | None
+    """Shape [prompt, top]; row 0 is all zero."""
+    stop_token: int | None
+    """The token id that ended the request."""
+    stop_index: int | None
+    """Which of the stop strings ended the request."""
+    status: Status
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Request:
+    """A generation in progress, made by `Engine.async_generate`.
+
+    Take its output with `get`, by iterating (`for` or `async for`), with `aget`, or all at once with
+    `result`. One consumer at a time; `cancel`, `status`, `text` and `tokens` from any thread. As a
+    context manager it is cancelled and freed at the end of the block. A request that nobody holds
+    any more is cancelled.
+    """
+
+    def __init__(self, engine: Engine, handle: _native.Request, queue: LoopQueue | None, tag: int):
+        self._engine = engine
+        self._handle = handle
+        self._queue = queue
+        self._tag = tag
+        self._texts: list[str] = []
+        self._tokens: list[int] = []
+        self._logprobs: list[float] | None = None
+        self._tops: list[LogprobTable] = []
+        self._prompt: tuple[list[float] | None, LogprobTable | None] = (None, None)
+        self._last: Output | None = None
+        self._error: Error | None = None
+        self._final_status: Status | None = None
+        # A blocking get in a thread of its own, for loops that the request was not submitted from.
+        self._helper: concurrent.futures.Future[Output | None] | None = None
+
+    # -- taking output ---------------------------------------------------------------------------
+
+    def get(self, timeout: float | None = None) -> Output | None:
+        """The output since the last call, waiting up to `timeout` seconds (None: for ever).
+
+        None when the time is over or everything was delivered (then `done` is true). Raises
+        BusyError while another thread is inside, and the request's own error if it failed. Ctrl-C
+        interrupts the wait; the request goes on.
+        """
+        if self._last is not None:
+            return None
+        if self._helper is not None:
+            helper = self._helper
+            try:
+                out = helper.result(timeout)
+            except (concurrent.futures.TimeoutError, TimeoutError):
+                return None
+            self._helper = None
+            return self._take(out)
+        return self._take(_next(self._handle, timeout))
+
+    async def aget(self) -> Output | None:
+        """As `get` without a timeout, for asyncio. Use asyncio.wait_for for one: nothing is lost.
+
+        In the loop that the request was submitted from this waits on the engine's completion queue;
+        elsewhere a helper thread does the waiting.
+        """
+        loop = asyncio.get_running_loop()
+        while self._last is None:
+            if self._helper is None:
+                out = _next(self._handle, 0)
+                if out is not None:
+                    return self._take(out)
+                if self._queue is not None and self._queue.serves(loop):
+                    await self._queue.wait(self._tag, loop)
+                    continue
+                self._helper = _in_thread(self._handle)
+            helper = self._helper
+            await asyncio.wait([asyncio.wrap_future(_watch(helper), loop=loop)])
+            if self._helper is helper:
+                self._helper = None
+                return self._take(helper.result())
+        return None
+
+    def _take(self, out: Output | None) -> Output | None:
+        if out is None:
+            return None
+        if out.text:
+            self._texts.append(out.text)
+        self._tokens.extend(out.tokens)
+        if (logprobs := out.logprobs) is not None:
+            if self._logprobs is None:
+                self._logprobs = []
+            self._logprobs.extend(logprobs)
+        if (top := out.top_logprobs) is not None:
+            self._tops.append(top)
+        if (prompt := out.prompt_logprobs) is not None:
+            self._prompt = (prompt, out.prompt_top_logprobs)
+        if out.finish_reason is not None:
+            self._final_status = Status._from_info(self._handle.status())
+            self._last = out
+            if out.finish_reason == "error":
+                self._error = from_code(out.error_code, out.message)
+                raise self._error
+        return out
+
+    def __iter__(self) -> Request:
+        return self
+
+    def __next__(self) -> Output:
+        out = self.get()
+        if out is None:
+            raise StopIteration
+        return out
+
+    def __aiter__(self) -> Request:
+        return self
+
+    async def __anext__(self) -> Output:
+        out = await self.aget()
+        if out is None:
+            raise StopAsyncIteration
+        return out
+
+    def result(self) -> Result:
+        """Waits for the end and returns all output. Raises the request's error if it failed."""
+        while self.get() is not None:
+            pass
+        return self._result()
+
+    async def aresult(self) -> Result:
+        """As `result`, for asyncio."""
+        while await self.aget() is not None:
+            pass
+        return self._result()
+
+    def _result(self) -> Result:
+        if self._error is not None:
+            raise self._error
+        last = self._last
+        assert last is not None and self._final_status is not None
+        return Result(
+            text=self.text,
+            tokens=self.tokens,
+            finish_reason=last.finish_reason or "",
+            logprobs=self._logprobs,
+            top_logprobs=LogprobTable.concat(self._tops) if self._tops else None,
+            prompt_logprobs=self._prompt[0],
+            prompt_top_logprobs=self._prompt[1],
+            stop_token=last.stop_token,
+            stop_index=last.stop_index,
+            status=self._final_status,
+        )
+
+    # -- control ---------------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """Ends the request within one step; its last output says 'cancelled'. Idempotent."""
+        self._handle.cancel()
+
+    def close(self) -> None:
+        """Cancels if unfinished and frees; output not taken yet is lost."""
+        self._handle.close()
+
+    def __enter__(self) -> Request:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    @property
+    def text(self) -> str:
+        """The text taken so far."""
+        return "".join(self._texts)
+
+    @property
+    def tokens(self) -> list[int]:
+        """The token ids taken so far."""
+        return list(self._tokens)
+
+    @property
+    def done(self) -> bool:
+        """Whether the last output was taken."""
+        return self._last is not None
+
+    @property
+    def finish_reason(self) -> str | None:
+        """'stop', 'length', 'cancelled' or 'error' once the last output was taken, else None."""
+        return self._last.finish_reason if self._last is not None else None
+
+    @property
+    def status(self) -> Status:
+        """State, counts and timings at this moment; never waits."""
+        if self._final_status is not None:
+            return self._final_status
+        return Status._from_info(self._handle.status())
+
+    def __repr__(self) -> str:
+        if self._final_status is None and self._handle.closed:
+            return "<orlop.Request closed>"
+        status = self.status
+        return f"<orlop.Request {status.state}, {status.generated_tokens} tokens>"
+
+
+def _next(handle: _native.Request, timeout: float | None) -> Output | None:
+    try:
+        return handle.get(timeout)
+    except StopIteration:
+        return None
+
+
+def _in_thread(handle: _native.Request) -> concurrent.futures.Future[Output | None]:
+    future: concurrent.futures.Future[Output | None] = concurrent.futures.Future()
+
+    def wait() -> None:
+        try:
+            future.set_result(_next(handle, None))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=wait, name="orlop-await", daemon=True).start()
+    return future
+
+
+def _watch(helper: concurrent.futures.Future[Output | None]) -> concurrent.futures.Future[None]:
+    """A future that ends with the helper and may be cancelled without touching it."""
+    watch: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+    def ended(_: object) -> None:
+        if watch.set_running_or_notify_cancel():
+            watch.set_result(None)
+
+    helper.add_done_callback(ended)
+    return watch
+
+
+__all__ = ["Request", "Result", "Status"]

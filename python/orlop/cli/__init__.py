@@ -1,0 +1,53 @@
+"""The command `orlop`: run, chat, inspect, eval, bench."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from .. import __version__
+from ..errors import Error
+from . import bench, chat, eval, inspect, run
+from .common import UsageError
+
+_commands = (run, chat, inspect, eval, bench)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="orlop", description="Run language models on this machine.")
+    parser.add_argument("--version", action="version", version=f"orlop {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for module in _commands:
+        module.add_command(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit code: 0 well, 1 an error, 2 wrong usage."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        # Terminals and pipes may hold anything; what cannot be shown must not end the program.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        code = args.run(args)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except UsageError as error:
+        args.parser.print_usage(sys.stderr)
+        print(f"orlop {args.command}: error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # Whoever read us has left. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+    except (Error, OSError, MemoryError) as error:
+        text = str(error) or type(error).__name__
+        print(f"orlop: error: {' '.join(text.split())}", file=sys.stderr)
+        return 1

@@ -1,0 +1,121 @@
+"""orlop bench: prefill and decode speed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import time
+from typing import Any
+
+from .. import __version__, _native
+from .._engine import Engine
+from . import common
+
+
+def add_command(commands: Any) -> None:
+    parser = commands.add_parser(
+        "bench",
+        help="prefill and decode tokens/s",
+        description="Speed with random prompts. Prefill: prompt tokens of the whole batch over the "
+        "time to its last first token. Decode: output tokens of the whole batch over the time from "
+        "there to the end, at contexts from PROMPT on. Medians of the repeats.",
+    )
+    parser.add_argument("model", help="a checkpoint folder or a .gguf file")
+    parser.add_argument("--batch", type=common.counts, default=[1], help="e.g. 1,4,8 (default 1)")
+    parser.add_argument("--prompt", type=common.positive, default=512, help="tokens (default 512)")
+    parser.add_argument("--gen", type=common.positive, default=32, help="tokens (default 32)")
+    parser.add_argument("--repeat", type=common.positive, default=3, help="default 3")
+    parser.add_argument("--json", action="store_true", help="the figures as JSON on stdout")
+    common.add_engine_options(parser)
+    parser.set_defaults(run=_run, parser=parser)
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.gen < 2:
+        raise common.UsageError("--gen must be at least 2: decoding is timed from token to token")
+    rows: list[dict[str, Any]] = []
+    with common.load(args) as engine:
+        info = engine.info
+        measure(engine, 1, 16, 4, random.Random(0))  # warm up: pages touched, threads awake
+        for batch in args.batch:
+            chance = random.Random(batch)
+            runs = [
+                measure(engine, batch, args.prompt, args.gen, chance) for _ in range(args.repeat)
+            ]
+            row: dict[str, Any] = {"batch": batch}
+            for key in ("prefill_tokens_per_second", "decode_tokens_per_second", "ttft_seconds"):
+                values = [run[key] for run in runs]
+                row[key] = statistics.median(values)
+                row[key + "_runs"] = values
+            rows.append(row)
+            if not args.json:
+                if batch == args.batch[0]:
+                    print(f"{'batch':>6} {'prefill tok/s':>14} {'decode tok/s':>14} {'first s':>9}")
+                print(
+                    f"{batch:6d} {row['prefill_tokens_per_second']:14.1f} "
+                    f"{row['decode_tokens_per_second']:14.1f} {row['ttft_seconds']:9.3f}",
+                    flush=True,
+                )
+    if args.json:
+        out = {
+            "version": __version__,
+            "model": args.model,
+            "prompt": args.prompt,
+            "gen": args.gen,
+            "repeat": args.repeat,
+            "engine": info,
+            "results": rows,
+        }
+        json.dump(out, sys.stdout, indent=1)
+        print()
+    return 0
+
+
+def measure(
+    engine: Engine, batch: int, prompt: int, gen: int, chance: random.Random
+) -> dict[str, float]:
+    """One run of `batch` equal requests with random prompts."""
+    vocab = int(engine.info["vocab"])
+    # Ordinary ids only: the lowest ones are control tokens in many vocabularies.
+    low = min(256, vocab // 2)
+    prompts = [[chance.randrange(low, vocab) for _ in range(prompt)] for _ in range(batch)]
+    # The first to be prefilled decode while the others are not yet done: they get more tokens, so
+    # that the whole batch is there until the last one has made its own.
+    tokens = gen + batch * prompt // 128 + 8
+    params = {"max_tokens": tokens, "min_tokens": tokens, "ignore_eos": True, "temperature": 0.0}
+    queue = _native.Queue(engine._handle)
+    start = time.perf_counter()
+    requests = [
+        engine._handle.submit(None, ids, None, params, queue, tag)
+        for tag, ids in enumerate(prompts)
+    ]
+    first: dict[int, float] = {}
+    counts = [0] * batch
+    decoded = 0  # since the last request's first token
+    begin = end = start
+    while len(first) < batch or min(counts) < gen:
+        tag = queue.wait(None)
+        output = requests[tag].get(0) if tag is not None else None
+        if output is None:
+            continue
+        end = time.perf_counter()
+        if output.finish_reason not in (None, "length"):
+            raise OSError(f"a request ended early: {output.finish_reason} {output.message}")
+        if not output.tokens:
+            continue
+        if len(first) == batch:
+            decoded += len(output.tokens)
+        counts[tag] += len(output.tokens)
+        if tag not in first:
+            first[tag] = begin = end
+    for request in requests:
+        request.close()
+    queue.close()
+    return {
+        "prefill_tokens_per_second": batch * prompt / (begin - start),
+        "decode_tokens_per_second": decoded / (end - begin),
+        "ttft_seconds": statistics.median(t - start for t in first.values()),
+    }
