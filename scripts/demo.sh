@@ -8,7 +8,7 @@ scripts/build.sh
 python3 scripts/fetch_model.py >/dev/null
 
 say "orlop chat"
-orlop run "$MODEL" "$question"
+orlop chat "$MODEL" "$question"
 
 export PKG_CONFIG_PATH=$BUILD/meson-uninstalled
 flags="$(pkg-config --cflags --libs orlop) -Wl,-rpath,$BUILD"
