@@ -1,0 +1,213 @@
+// The driver of every linear layer: prepares activations once, then splits tiles (or rows, where
+// tiles are few) over the threads. What is computed for an element never depends on the split.
+#include "backend/cpu/matmul.h"
+
+#include <algorithm>
+
+#include "backend/cpu/linear.h"
+#include "backend/cpu/threads.h"
+#include "ops/format.h"
+
+namespace orlop::cpu {
+namespace {
+
+// Prepared rows that stay in the second-level cache while all tiles pass over them.
+constexpr int64_t cache_bytes = 320 << 10;
+// Below this many activations the calling thread prepares them alone: waking threads costs more.
+constexpr int64_t alone_elems = 16 << 10;
+
+struct Block {
+  int64_t row;
+  int rows, index;  // rows = 1 << index
+};
+int64_t block_count(int64_t m) { return m / 8 + __builtin_popcountll(m % 8); }
+Block block_at(int64_t m, int64_t b) {
+  if (b < m / 8) return {b * 8, 8, 3};
+  int64_t row = m / 8 * 8;
+  for (int index = 2, left = static_cast<int>(b - m / 8);; --index) {
+    if (!((m >> index) & 1)) continue;
+    if (left-- == 0) return {row, 1 << index, index};
+    row += 1 << index;
+  }
+}
+
+struct Part {
+  FileType type;
+  TileFns fns;
+  const unsigned char* packed;
+  int64_t tile_bytes, first_tile, tiles, first_column, columns;
+  const unsigned char* act;
+  int64_t act_row_bytes;
+};
+
+struct Job {
+  const MatmulArgs* args;
+  const MatmulIsa* isa;
+  int64_t groups, tiles, blocks, chunk_blocks;  // chunk_blocks: row blocks that share the cache
+  bool split_rows;
+  PrepareFn prepare[2];
+  unsigned char* act[2];
+  int64_t act_row_bytes[2];
+  int parts;
+  Part part[LinearDesc::max_parts];
+};
+
+void prepare_rows(const void* p, int64_t begin, int64_t end, int) {
+  const Job& job = *static_cast<const Job*>(p);
+  const MatmulArgs& a = *job.args;
+  for (int64_t b = begin; b < end; ++b) {
+    const Block block = block_at(a.m, b);
+    for (int kind = 0; kind < 2; ++kind) {
+      if (!job.prepare[kind]) continue;
+      for (int r = 0; r < block.rows; ++r)
+        job.prepare[kind](a.x + (block.row + r) * a.x_stride, a.desc->k, job.groups, block.rows, r,
+                          job.act[kind] + block.row * job.act_row_bytes[kind]);
+    }
+  }
+}
+
+void run_tile(const Job& job, int64_t t, int64_t block_begin, int64_t block_end) {
+  const MatmulArgs& a = *job.args;
+  const Glu glu = a.desc->glu;
+  int p = 0;
+  if (glu == Glu::none)
+    while (t >= job.part[p].first_tile + job.part[p].tiles) ++p;
+  const Part& part = job.part[p];
+  const int64_t in_part = t - part.first_tile;
+  const int64_t column = part.first_column + in_part * 16;
+  const unsigned char* tile = part.packed + in_part * part.tile_bytes;
+  alignas(64) float c[8 * 16], up[8 * 16];
+  Epilogue e;
+  e.c = c;
+  e.up = up;
+  e.out_stride = a.out_stride;
+  e.bias = a.bias ? a.bias + column : nullptr;
+  e.columns = static_cast<int>(std::min<int64_t>(16, part.columns - in_part * 16));
+  e.accumulate = a.accumulate;
+  e.glu = glu;
+  for (int64_t b = block_begin; b < block_end; ++b) {
+    const Block block = block_at(a.m, b);
+    part.fns.rows[block.index](tile, part.act + block.row * part.act_row_bytes, job.groups, c);
+    if (glu != Glu::none) {
+      const Part& second = job.part[1];
+      second.fns.rows[block.index](second.packed + t * second.tile_bytes,
+                                   second.act + block.row * second.act_row_bytes, job.groups, up);
+    }
+    e.out = a.out + block.row * a.out_stride + column;
+    e.rows = block.rows;
+    job.isa->epilogue(e);
+  }
+}
+
+void run_tiles(const void* p, int64_t begin, int64_t end, int) {
+  const Job& job = *static_cast<const Job*>(p);
+  if (job.split_rows) {  // items: row chunk by row chunk, every tile of it
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t b = i / job.tiles * job.chunk_blocks;
+      run_tile(job, i % job.tiles, b, std::min(b + job.chunk_blocks, job.blocks));
+    }
+    return;
+  }
+  for (int64_t b = 0; b < job.blocks; b += job.chunk_blocks)
+    for (int64_t t = begin; t < end; ++t)
+      run_tile(job, t, b, std::min(b + job.chunk_blocks, job.blocks));
+}
+
+bool on_int8(FileType type, Compute compute) {
+  return compute == Compute::int8 && pack_info(type).low_bits != 0;
+}
+
+}  // namespace
+
+size_t matmul_workspace(const LinearDesc& d, int64_t m) {
+  bool ints = false, floats = false;
+  for (int p = 0; p < d.part_count; ++p)
+    (on_int8(d.type[p], d.compute) ? ints : floats) = true;
+  const int64_t groups = (d.k + 31) / 32;
+  return static_cast<size_t>(m * groups * (int8_chunk * ints + fp32_chunk * floats) + 128);
+}
+
+void matmul_run(const Exec& exec, const MatmulArgs& args, const MatmulIsa& isa, const ComputeIsa& bf16) {
+  if (args.m <= 0) return;
+  const LinearDesc& d = *args.desc;
+  ThreadPool* pool = static_cast<ThreadPool*>(exec.queue);
+  Job job{};
+  job.args = &args;
+  job.isa = &isa;
+  job.groups = (d.k + 31) / 32;
+  job.tiles = linear_tiles(d);
+  job.blocks = block_count(args.m);
+  job.parts = d.part_count;
+
+  // Area 0: int8 activations, area 1: float ones; a part uses one of them.
+  unsigned char* area = reinterpret_cast<unsigned char*>(
+      (reinterpret_cast<uintptr_t>(args.workspace) + 63) / 64 * 64);
+  bool used[2] = {};
+  for (int p = 0; p < d.part_count; ++p) used[on_int8(d.type[p], d.compute) ? 0 : 1] = true;
+  const ComputeIsa* const compute[2] = {&isa.int8, d.compute == Compute::fp32 ? &isa.fp32 : &bf16};
+  for (int kind = 0; kind < 2; ++kind) {
+    if (!used[kind]) continue;
+    job.prepare[kind] = compute[kind]->prepare;
+    job.act_row_bytes[kind] = job.groups * compute[kind]->chunk;
+    job.act[kind] = area;
+    area += args.m * job.act_row_bytes[kind];
+  }
+
+  const bool glu = d.glu != Glu::none;
+  const unsigned char* packed = static_cast<const unsigned char*>(args.packed);
+  int64_t row_bytes = 0;
+  for (int p = 0; p < d.part_count; ++p) {
+    Part& part = job.part[p];
+    part.type = packed_type(d.type[p], d.compute);
+    const int kind = on_int8(d.type[p], d.compute) ? 0 : 1;
+    part.fns = compute[kind]->fns[static_cast<int>(part.type)];
+    part.act = job.act[kind];
+    part.act_row_bytes = job.act_row_bytes[kind];
+    row_bytes = std::max(row_bytes, part.act_row_bytes);
+    part.tile_bytes = tile_bytes(part.type, job.groups);
+    part.tiles = (d.part_n[p] + 15) / 16;
+    part.columns = d.part_n[p];
+    part.packed = packed;
+    if (p > 0 && !glu) {
+      part.first_tile = job.part[p - 1].first_tile + job.part[p - 1].tiles;
+      part.first_column = job.part[p - 1].first_column + job.part[p - 1].columns;
+    }
+    packed += glu ? part.tile_bytes : part.tiles * part.tile_bytes;
+  }
+  if (glu)  // gate and up tiles alternate
+    job.part[0].tile_bytes = job.part[1].tile_bytes = job.part[0].tile_bytes + job.part[1].tile_bytes;
+
+  const int threads = pool ? pool->size() : 1;
+  job.chunk_blocks = std::max<int64_t>(1, cache_bytes / (row_bytes * 8));
+  if (job.tiles < 4 * threads && job.blocks >= 2) {
+    job.split_rows = true;
+    job.chunk_blocks = std::min(job.chunk_blocks, std::max<int64_t>(1, job.blocks / (2 * threads)));
+  }
+  const int64_t items =
+      job.split_rows ? (job.blocks + job.chunk_blocks - 1) / job.chunk_blocks * job.tiles : job.tiles;
+  if (!pool || threads == 1 || args.m * d.k <= alone_elems)
+    prepare_rows(&job, 0, job.blocks, 0);
+  else
+    pool->run(prepare_rows, &job, job.blocks);
+  if (!pool || threads == 1)
+    run_tiles(&job, 0, items, 0);
+  else
+    pool->run(run_tiles, &job, items);
+}
+
+void matmul_ref(const Exec& exec, const MatmulArgs& args) {
+  matmul_run(exec, args, ref::matmul_isa, ref::matmul_isa.bf16);
+}
+#if defined(__x86_64__)
+void matmul_avx2(const Exec& exec, const MatmulArgs& args) {
+  matmul_run(exec, args, avx2::matmul_isa, avx2::matmul_isa.bf16);
+}
+void matmul_avx512(const Exec& exec, const MatmulArgs& args) {
+  matmul_run(exec, args, avx512::matmul_isa, avx512::matmul_isa.bf16);
+}
+void matmul_avx512bf16(const Exec& exec, const MatmulArgs& args) {
+  matmul_run(exec, args, avx512::matmul_isa, avx512bf16::matmul_bf16);
+}
+#endif
+
+}  // namespace orlop::cpu

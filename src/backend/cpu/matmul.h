@@ -1,0 +1,141 @@
+// Inside of the linear layers: packed weights, prepared activations, and what an ISA file provides.
+// Included by ISA files: no STL, nothing that could be emitted out of line.
+//
+// Packed weights. Tiles of 16 output columns; k in groups of 32, padded with zeros. A tile of a
+// quantized type is a region of scales (rounded up to 64 bytes) and then a region of codes.
+//   Scales, per group (legacy types):   d f16[16], then m f16[16] if the type has mins.
+//   Scales, per 8 groups (K types):     d f16[16], then dmin f16[16] if it has mins; then per group
+//                                       scale i8[halves][16] and min i8[halves][16]
+//                                       (q2_k: one byte, scale | min << 4).
+//   Codes, per group: unsigned codes in planes, in this order:
+//     bit plane     64 bytes: word j (8 bytes) bit 4 * column + b is the top bit of k = 4 j + b
+//     2-bit plane  128 bytes: [2][16 columns][4]: byte (i, c, b) bits 2 s are k = 16 i + 4 s + b
+//     4-bit plane  256 bytes: [4][16][4]: byte (i, c, b) nibble s is k = 8 i + 4 s + b
+//     8-bit plane  512 bytes: [8][16][4]: byte (j, c, b) is k = 4 j + b
+// so that four consecutive k of a column are one dword. Float types: bf16 pairs, per 4 k
+// [2][16][2]: (k0, k2), (k1, k3), or, for fp32 compute, f32 or f16 files as [k][16].
+//
+// Prepared activations. Rows in blocks of R = 8, then 4, 2, 1 (the block of a row never changes
+// what is computed for it). Per block and group one chunk:
+//   int8: i8[R][32]; f32 scale[R], scale*sum[R]; i32 -sum[R]; f32 scale*sum of each half [2][R];
+//         i32 -sum of each half [2][R]; 4 R bytes unused. 64 R bytes.
+//   bf16: bf16[R][32], per 4 k in the order 0 2 1 3; f32 sum[R], sums of the halves [2][R], 4 R bytes
+//         unused. 80 R bytes.
+//   fp32: f32[R][32]. 128 R bytes. bf16 without AVX512-BF16 uses this, its values rounded to bf16.
+//
+// Order of operations of one output: groups in ascending k, one accumulator.
+//   int8: acc = fma(float(dot), w_scale * a_scale, acc); then fma(w_min, a_scale * sum, acc). The
+//         integer dot is exact. A row that holds NaN or infinity in a group gives NaN; a group whose
+//         largest magnitude is below 2^-110 counts as zero.
+//   bf16: per group a float32 dot of exact codes by vdpbf16ps, then as int8; bf16 weights accumulate
+//         directly.
+//   fp32: acc = fma(w, a, acc) for every k, w exactly as dequantize_row gives it.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/kernels.h"
+
+namespace orlop::cpu {
+
+struct PackInfo {
+  uint16_t code_bytes;    // a group's codes: 32 k x 16 columns
+  uint16_t super_bytes;   // scales of super_groups groups
+  uint8_t super_groups;   // 1, or 8 for K types
+  uint8_t halves;         // 2: a scale for each 16 elements
+  uint8_t low_bits;       // 2, 4, 8; 0: float
+  uint8_t high_bits;      // 0, 1 (bit plane), 2 (2-bit plane over a 4-bit one)
+  uint8_t zero;           // zero point of the unsigned codes as kernels see them
+  bool has_min, sub, codebook;
+};
+
+// Indexed by FileType; f32 and f16 rows hold for fp32 compute, packed_type() maps them elsewhere.
+constexpr PackInfo pack_infos[file_type_count] = {
+    {2048, 0, 1, 1, 0, 0, 0, false, false, false},    // f32
+    {1024, 0, 1, 1, 0, 0, 0, false, false, false},    // f16
+    {1024, 0, 1, 1, 0, 0, 0, false, false, false},    // bf16
+    {256, 32, 1, 1, 4, 0, 8, false, false, false},    // q4_0
+    {256, 64, 1, 1, 4, 0, 0, true, false, false},     // q4_1
+    {320, 32, 1, 1, 4, 1, 16, false, false, false},   // q5_0
+    {320, 64, 1, 1, 4, 1, 0, true, false, false},     // q5_1
+    {512, 32, 1, 1, 8, 0, 128, false, false, false},  // q8_0
+    {128, 320, 8, 2, 2, 0, 0, true, true, false},     // q2_k
+    {192, 288, 8, 2, 2, 1, 4, false, true, false},    // q3_k
+    {256, 320, 8, 1, 4, 0, 0, true, true, false},     // q4_k
+    {320, 320, 8, 1, 4, 1, 0, true, true, false},     // q5_k
+    {384, 288, 8, 2, 4, 2, 32, false, true, false},   // q6_k
+    {256, 32, 1, 1, 4, 0, 128, false, false, true},   // iq4_nl: codebook values + 128
+};
+[[gnu::always_inline]] constexpr const PackInfo& pack_info(FileType t) {
+  return pack_infos[static_cast<int>(t)];
+}
+[[gnu::always_inline]] constexpr FileType packed_type(FileType t, Compute c) {
+  return c != Compute::fp32 && (t == FileType::f32 || t == FileType::f16) ? FileType::bf16 : t;
+}
+[[gnu::always_inline]] constexpr int64_t scale_bytes(FileType t, int64_t groups) {
+  return (groups / pack_info(t).super_groups * pack_info(t).super_bytes + 63) / 64 * 64;
+}
+[[gnu::always_inline]] constexpr int64_t tile_bytes(FileType t, int64_t groups) {
+  return scale_bytes(t, groups) + groups * pack_info(t).code_bytes;
+}
+
+constexpr int int8_chunk = 64, bf16_chunk = 80, fp32_chunk = 128;  // bytes per row and group
+
+// c [R, 16] = block of R rows times one tile.
+using TileFn = void (*)(const unsigned char* tile, const unsigned char* act, int64_t groups, float* c);
+struct TileFns {
+  TileFn rows[4];  // R = 1, 2, 4, 8
+};
+// Writes row r of a block of `rows` from x [k].
+using PrepareFn = void (*)(const float* x, int64_t k, int64_t groups, int rows, int r,
+                           unsigned char* block);
+
+struct Epilogue {
+  const float* c;   // [rows, 16]
+  const float* up;  // [rows, 16], glu only
+  float* out;       // row stride out_stride
+  int64_t out_stride;
+  const float* bias;  // [columns] or null, added after glu
+  int rows, columns;
+  bool accumulate;
+  Glu glu;
+};
+
+// One compute setting of an ISA.
+struct ComputeIsa {
+  PrepareFn prepare;
+  int chunk;  // bytes per row and group that prepare fills
+  TileFns fns[file_type_count];  // by packed type; int8 has none for float types
+};
+struct MatmulIsa {
+  ComputeIsa int8, fp32, bf16;
+  void (*epilogue)(const Epilogue&);
+};
+void matmul_run(const Exec& exec, const MatmulArgs& args, const MatmulIsa& isa, const ComputeIsa& bf16);
+
+namespace ref {
+extern const MatmulIsa matmul_isa;
+}
+namespace avx2 {
+extern const MatmulIsa matmul_isa;
+}
+namespace avx512 {
+extern const MatmulIsa matmul_isa;
+}
+namespace avx512bf16 {
+extern const ComputeIsa matmul_bf16;
+}
+
+// One group of a tile in plain numbers, for columns [begin, end): code[k][column] less the zero
+// point (codebook looked up), scale and min of each half. Quantized types.
+struct ExpandedGroup {
+  int16_t code[32][16];
+  float scale[2][16], min[2][16];
+};
+void expand_group(FileType type, const unsigned char* tile, int64_t groups, int64_t g, int begin,
+                  int end, ExpandedGroup& out);
+// Float types (packed type): w[k][column].
+void expand_floats(FileType type, const unsigned char* tile, int64_t g, int begin, int end,
+                   float w[32][16]);
+
+}  // namespace orlop::cpu

@@ -1,0 +1,165 @@
+// Linear layers with AVX2, FMA and F16C: two vectors of 8 columns a tile.
+// No STL here: nothing compiled with these flags may be emitted for others to link to.
+#include <immintrin.h>
+
+#include "backend/cpu/matmul.h"
+
+namespace orlop::cpu::avx2 {
+namespace {
+
+using I = __m256i;
+using F = __m256;
+using Mask = __m256i;
+constexpr int lanes = 8;
+constexpr int int8_rows = 4, fp32_rows = 8;  // 16 registers
+
+#define OP [[gnu::always_inline]] inline
+OP I load_int(const unsigned char* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+OP I zero_int() { return _mm256_setzero_si256(); }
+OP I bytes(int b) { return _mm256_set1_epi8(static_cast<char>(b)); }
+OP I dwords(int v) { return _mm256_set1_epi32(v); }
+OP I bit_and(I a, I b) { return _mm256_and_si256(a, b); }
+OP I bit_or(I a, I b) { return _mm256_or_si256(a, b); }
+OP I add_int(I a, I b) { return _mm256_add_epi32(a, b); }
+OP I sub_int(I a, I b) { return _mm256_sub_epi32(a, b); }
+OP I max_unsigned(I a, I b) { return _mm256_max_epu32(a, b); }
+template <int N> OP I shift_right(I v) { return _mm256_srli_epi16(v, N); }
+template <int N> OP I shift_left(I v) { return _mm256_slli_epi16(v, N); }
+template <int N> OP I shift_right_dword(I v) { return _mm256_srli_epi32(v, N); }
+template <int N> OP I shift_right_signed(I v) { return _mm256_srai_epi32(v, N); }
+template <int N> OP I shift_left_dword(I v) { return _mm256_slli_epi32(v, N); }
+OP I load_i8(const unsigned char* p) {
+  return _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+}
+OP I load_u8(const unsigned char* p) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+}
+OP uint32_t reduce_max_unsigned(I v) {
+  __m128i m = _mm_max_epu32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4e));
+  m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0xb1));
+  return static_cast<uint32_t>(_mm_cvtsi128_si32(m));
+}
+OP int32_t reduce_add(I v) {
+  __m128i m = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  m = _mm_add_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+  m = _mm_add_epi32(m, _mm_shuffle_epi32(m, 0xb1));
+  return _mm_cvtsi128_si32(m);
+}
+OP void store_bytes(unsigned char* p, I v) {  // the low byte of 8 dwords
+  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
+}
+
+OP F zero() { return _mm256_setzero_ps(); }
+OP F set_float(float v) { return _mm256_set1_ps(v); }
+OP F load_float(const unsigned char* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
+OP F load_f16(const unsigned char* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+OP F broadcast(const unsigned char* p) {
+  float v;
+  __builtin_memcpy(&v, p, 4);
+  return _mm256_set1_ps(v);
+}
+OP void store(float* p, F v) { _mm256_storeu_ps(p, v); }
+OP F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+OP F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+OP F add(F a, F b) { return _mm256_add_ps(a, b); }
+OP F div(F a, F b) { return _mm256_div_ps(a, b); }
+OP F min_float(F a, F b) { return _mm256_min_ps(a, b); }
+OP F max_float(F a, F b) { return _mm256_max_ps(a, b); }
+OP F round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+OP I round_to_int(F a) { return _mm256_cvtps_epi32(a); }
+OP F to_float(I a) { return _mm256_cvtepi32_ps(a); }
+OP F as_float(I a) { return _mm256_castsi256_ps(a); }
+OP F negate(F a) { return _mm256_xor_ps(a, as_float(dwords(INT32_MIN))); }
+OP Mask first_lanes(int n) {
+  return _mm256_cmpgt_epi32(dwords(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+OP F load_masked(const float* p, Mask m) { return _mm256_maskload_ps(p, m); }
+OP void store_masked(float* p, Mask m, F v) { _mm256_maskstore_ps(p, m, v); }
+
+OP I or_bit_plane(I v, const unsigned char* plane, int byte) {
+  int32_t bits;
+  __builtin_memcpy(&bits, plane, 4);
+  const I spread = _mm256_shuffle_epi8(
+      dwords(bits), _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2,
+                                     2, 2, 3, 3, 3, 3, 3, 3, 3, 3));
+  const I bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201ull));
+  const I set = _mm256_cmpeq_epi8(bit_and(spread, bit), bit);
+  return bit_or(v, bit_and(set, bytes(byte)));
+}
+OP I iq4_nl_lookup(I v) {  // ggml's iq4_nl codebook + 128
+  const I table = _mm256_broadcastsi128_si256(_mm_setr_epi8(
+      1, 24, 45, 63, 79, 93, 106, 118, static_cast<char>(129), static_cast<char>(141),
+      static_cast<char>(153), static_cast<char>(166), static_cast<char>(181), static_cast<char>(197),
+      static_cast<char>(217), static_cast<char>(241)));
+  return _mm256_shuffle_epi8(table, v);
+}
+template <int Zero>
+OP I zero_dot(const unsigned char* negated_sum) {
+  if constexpr (Zero == 0 || Zero == 128) {
+    return zero_int();
+  } else {
+    int32_t v;
+    __builtin_memcpy(&v, negated_sum, 4);
+    return _mm256_slli_epi32(dwords(v), __builtin_ctz(Zero));
+  }
+}
+// vpmaddubsw adds two products in int16: at most 2 * 63 * 127 for codes below 64. Codes of 8 bits are
+// made signed and their sign moved to the activation: at most 2 * 128 * 127.
+template <int Zero>
+struct Dot {
+  I w, sign;
+  [[gnu::always_inline]] inline explicit Dot(I codes) : w(codes), sign(codes) {
+    if constexpr (Zero == 128) {
+      sign = _mm256_xor_si256(codes, bytes(0x80));
+      w = _mm256_abs_epi8(sign);
+    }
+  }
+  [[gnu::always_inline]] inline I add(I acc, const unsigned char* a) const {
+    int32_t v;
+    __builtin_memcpy(&v, a, 4);
+    I x = dwords(v);
+    if constexpr (Zero == 128) x = _mm256_sign_epi8(x, sign);
+    return add_int(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
+  }
+};
+template <int Bytes, int Rows>
+OP void prefetch(const unsigned char* p) {
+  if constexpr (Rows <= 2)
+    for (int i = 0; i < Bytes; i += 64)
+      _mm_prefetch(reinterpret_cast<const char*>(p + 2048 + i), _MM_HINT_T0);
+}
+OP I bf16_bits(F x) {
+  const I v = _mm256_castps_si256(x);
+  const I even = bit_and(shift_right_dword<16>(v), dwords(1));
+  const I rounded = shift_right_dword<16>(add_int(v, add_int(even, dwords(0x7fff))));
+  const I nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  return _mm256_blendv_epi8(rounded, bit_or(shift_right_dword<16>(v), dwords(0x40)), nan);
+}
+
+#include "backend/cpu/matmul_tile.inl"
+
+using enum FileType;
+
+}  // namespace
+
+constexpr MatmulIsa matmul_isa = {
+    {prepare_int8, int8_chunk,
+     {{}, {}, {}, int8_fns<q4_0>, int8_fns<q4_1>, int8_fns<q5_0>, int8_fns<q5_1>, int8_fns<q8_0>,
+     int8_fns<q2_k>, int8_fns<q3_k>, int8_fns<q4_k>, int8_fns<q5_k>, int8_fns<q6_k>, int8_fns<iq4_nl>}},
+    {prepare_floats<false>, fp32_chunk,
+     {fp32_fns<f32>, fp32_fns<f16>, fp32_fns<bf16>, fp32_fns<q4_0>, fp32_fns<q4_1>, fp32_fns<q5_0>,
+     fp32_fns<q5_1>, fp32_fns<q8_0>, fp32_fns<q2_k>, fp32_fns<q3_k>, fp32_fns<q4_k>, fp32_fns<q5_k>,
+     fp32_fns<q6_k>, fp32_fns<iq4_nl>}},
+    {prepare_floats<true>, fp32_chunk,
+     {fp32_fns<f32>, fp32_fns<f16>, fp32_fns<bf16>, fp32_fns<q4_0>, fp32_fns<q4_1>, fp32_fns<q5_0>,
+     fp32_fns<q5_1>, fp32_fns<q8_0>, fp32_fns<q2_k>, fp32_fns<q3_k>, fp32_fns<q4_k>, fp32_fns<q5_k>,
+     fp32_fns<q6_k>, fp32_fns<iq4_nl>}},
+    epilogue};
+
+}  // namespace orlop::cpu::avx2

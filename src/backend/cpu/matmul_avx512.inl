@@ -1,0 +1,109 @@
+// Vector operations of AVX-512 for matmul_tile.inl, included inside an ISA file's own namespace.
+using I = __m512i;
+using F = __m512;
+using Mask = __mmask16;
+constexpr int lanes = 16;
+constexpr int int8_rows = 8, fp32_rows = 8;
+
+#define OP [[gnu::always_inline]] inline
+OP I load_int(const unsigned char* p) { return _mm512_loadu_si512(p); }
+OP I zero_int() { return _mm512_setzero_si512(); }
+OP I bytes(int b) { return _mm512_set1_epi8(static_cast<char>(b)); }
+OP I dwords(int v) { return _mm512_set1_epi32(v); }
+OP I bit_and(I a, I b) { return _mm512_and_si512(a, b); }
+OP I bit_or(I a, I b) { return _mm512_or_si512(a, b); }
+OP I add_int(I a, I b) { return _mm512_add_epi32(a, b); }
+OP I sub_int(I a, I b) { return _mm512_sub_epi32(a, b); }
+OP I max_unsigned(I a, I b) { return _mm512_max_epu32(a, b); }
+template <int N> OP I shift_right(I v) { return _mm512_srli_epi16(v, N); }
+template <int N> OP I shift_left(I v) { return _mm512_slli_epi16(v, N); }
+template <int N> OP I shift_right_dword(I v) { return _mm512_srli_epi32(v, N); }
+template <int N> OP I shift_right_signed(I v) { return _mm512_srai_epi32(v, N); }
+template <int N> OP I shift_left_dword(I v) { return _mm512_slli_epi32(v, N); }
+OP I load_i8(const unsigned char* p) {
+  return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+OP I load_u8(const unsigned char* p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+OP uint32_t reduce_max_unsigned(I v) { return _mm512_reduce_max_epu32(v); }
+OP int32_t reduce_add(I v) { return _mm512_reduce_add_epi32(v); }
+OP void store_bytes(unsigned char* p, I v) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v));
+}
+
+OP F zero() { return _mm512_setzero_ps(); }
+OP F set_float(float v) { return _mm512_set1_ps(v); }
+OP F load_float(const unsigned char* p) { return _mm512_loadu_ps(p); }
+OP F load_f16(const unsigned char* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+OP F broadcast(const unsigned char* p) {
+  float v;
+  __builtin_memcpy(&v, p, 4);
+  return _mm512_set1_ps(v);
+}
+OP void store(float* p, F v) { _mm512_storeu_ps(p, v); }
+OP F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+OP F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+OP F add(F a, F b) { return _mm512_add_ps(a, b); }
+OP F div(F a, F b) { return _mm512_div_ps(a, b); }
+OP F min_float(F a, F b) { return _mm512_min_ps(a, b); }
+OP F max_float(F a, F b) { return _mm512_max_ps(a, b); }
+OP F round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+OP I round_to_int(F a) { return _mm512_cvtps_epi32(a); }
+OP F to_float(I a) { return _mm512_cvtepi32_ps(a); }
+OP F as_float(I a) { return _mm512_castsi512_ps(a); }
+OP F negate(F a) { return as_float(_mm512_xor_si512(_mm512_castps_si512(a), dwords(INT32_MIN))); }
+OP Mask first_lanes(int n) { return static_cast<Mask>(n >= 16 ? 0xffff : (1 << n) - 1); }
+OP F load_masked(const float* p, Mask m) { return _mm512_maskz_loadu_ps(m, p); }
+OP void store_masked(float* p, Mask m, F v) { _mm512_mask_storeu_ps(p, m, v); }
+
+OP I or_bit_plane(I v, const unsigned char* plane, int byte) {
+  uint64_t bits;
+  __builtin_memcpy(&bits, plane, 8);
+  return _mm512_mask_add_epi8(v, bits, v, bytes(byte));
+}
+OP I iq4_nl_lookup(I v) {  // ggml's iq4_nl codebook + 128
+  const I table = _mm512_broadcast_i32x4(_mm_setr_epi8(
+      1, 24, 45, 63, 79, 93, 106, 118, static_cast<char>(129), static_cast<char>(141),
+      static_cast<char>(153), static_cast<char>(166), static_cast<char>(181), static_cast<char>(197),
+      static_cast<char>(217), static_cast<char>(241)));
+  return _mm512_shuffle_epi8(table, v);
+}
+// Dots start at -zero * sum: every zero point is a power of two.
+template <int Zero>
+OP I zero_dot(const unsigned char* negated_sum) {
+  if constexpr (Zero == 0) {
+    return zero_int();
+  } else {
+    int32_t v;
+    __builtin_memcpy(&v, negated_sum, 4);
+    return _mm512_slli_epi32(dwords(v), __builtin_ctz(Zero));
+  }
+}
+template <int Zero>
+struct Dot {
+  I w;
+  [[gnu::always_inline]] inline explicit Dot(I codes) : w(codes) {}
+  [[gnu::always_inline]] inline I add(I acc, const unsigned char* a) const {
+    int32_t v;
+    __builtin_memcpy(&v, a, 4);
+    return _mm512_dpbusd_epi32(acc, w, dwords(v));
+  }
+};
+// Few rows stream weights from memory: fetch ahead. Many rows find them in the cache.
+template <int Bytes, int Rows>
+OP void prefetch(const unsigned char* p) {
+  if constexpr (Rows <= 2)
+    for (int i = 0; i < Bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + 2048 + i), _MM_HINT_T0);
+}
+OP I bf16_bits(F x) {
+  const I v = _mm512_castps_si512(x);
+  const I even = bit_and(shift_right_dword<16>(v), dwords(1));
+  const I rounded = shift_right_dword<16>(add_int(v, add_int(even, dwords(0x7fff))));
+  return _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q),
+                               bit_or(shift_right_dword<16>(v), dwords(0x40)));
+}
+
+#include "backend/cpu/matmul_tile.inl"
