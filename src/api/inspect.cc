@@ -49,7 +49,7 @@ OrderedJson config_json(const Config& c) {
 OrderedJson tokenizer_json(const Checkpoint& c) {
   TokenizerSpec spec;
   if (c.kind == Checkpoint::Kind::gguf) {
-    if (!tokenizer_spec_from_gguf(c, spec)) return nullptr;
+    if (!read_gguf_tokenizer(c, spec)) return nullptr;
   } else if (c.tokenizer_json.empty()) {
     return nullptr;
   } else {

@@ -77,7 +77,7 @@ Vocabulary Vocabulary::load(const Checkpoint& c) {
   Vocabulary v;
   TokenizerSpec spec;
   if (c.kind == Checkpoint::Kind::gguf) {
-    if (!tokenizer_spec_from_gguf(c, spec)) v.missing_ = c.path + ": tokenizer.ggml.tokens";
+    if (!read_gguf_tokenizer(c, spec)) v.missing_ = c.path + ": tokenizer.ggml.tokens";
   } else if (c.tokenizer_json.empty()) {
     v.missing_ = c.path + "/tokenizer.json";
   } else {

@@ -41,7 +41,7 @@ class Vocabulary {
 };
 
 // GGUF metadata -> spec; false if the file holds no tokenizer.
-bool tokenizer_spec_from_gguf(const Checkpoint& checkpoint, TokenizerSpec& spec);
+bool read_gguf_tokenizer(const Checkpoint& checkpoint, TokenizerSpec& spec);
 // The template's source, or "".
 std::string template_source(const Checkpoint& checkpoint);
 // A control token's own text, or "".

@@ -73,7 +73,7 @@ Request::Request(std::vector<int32_t> prompt, SamplingParams params, int32_t voc
   tokens = std::move(prompt);
   prompt_tokens = static_cast<int32_t>(tokens.size());
   samples = params_.max_tokens > 0;
-  if (tokenizer_) stream_.emplace(*tokenizer_, params_.stop, !params_.keep_special);
+  if (tokenizer_) stream_.emplace(*tokenizer_, params_.stop, !params_.keep_special, true);
   if (params_.penalizes())
     for (const int32_t t : tokens) count(t, true);
   unscored_ = prompt_tokens;
