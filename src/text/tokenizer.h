@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,8 +30,11 @@ class Tokenizer {
   static std::unique_ptr<Tokenizer> create(TokenizerSpec spec);
   virtual ~Tokenizer() = default;
 
+  // `text` must be UTF-8: Error(invalid_argument) names the first byte that is not.
   virtual std::vector<int32_t> encode(std::string_view text, const EncodeOptions&) const = 0;
-  // As the reference's decode: exact bytes of the ids in context (dummy prefix handled).
+  // As the reference's decode: exact bytes of the ids in context (dummy prefix handled). Always
+  // UTF-8: bytes that are not become U+FFFD. Ids outside the vocabulary (padding rows of the output
+  // matrix) decode to nothing.
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special) const = 0;
 
   // The raw bytes of one token with no context rule (a sentencepiece piece keeps its space).
@@ -48,8 +52,22 @@ class Tokenizer {
 TokenizerSpec tokenizer_spec_from_json(std::string_view tokenizer_json,
                                        std::string_view tokenizer_config_json);
 
-// The patterns of a GGUF tokenizer.ggml.pre name ("smollm", "llama-bpe", "qwen2", "default", ...);
-// Error(unsupported) names an unknown one. Sets patterns, split_digits, ignore_merges, nfc.
+// The cuts of a GGUF tokenizer.ggml.pre name ("smollm", "llama-bpe", "qwen2", "default", ...);
+// Error(unsupported) names an unknown one. Sets splits, ignore_merges, nfc and add_bos.
 void tokenizer_pre_from_name(std::string_view name, TokenizerSpec& spec);
+
+// The tokenizer.ggml.* metadata of a GGUF file, as read; absent keys keep what stands here.
+struct GgufTokenizer {
+  std::string model;                // "gpt2" or "llama"
+  std::string pre;                  // gpt2 only; absent: "default"
+  std::vector<std::string> tokens;
+  std::vector<int32_t> token_types;  // 1 normal 2 unknown 3 control 4 user defined 5 unused 6 byte
+  std::vector<std::string> merges;   // "a b"
+  std::vector<float> scores;
+  int32_t bos = -1, eos = -1, unk = -1, pad = -1;
+  // Absent: BOS is added for llama and for those pre names whose models want it.
+  std::optional<bool> add_bos, add_eos, add_space_prefix;
+};
+TokenizerSpec tokenizer_spec_from_gguf(GgufTokenizer parts);
 
 }  // namespace orlop
