@@ -12,7 +12,7 @@
 #include "backend/cpu/linear.h"
 #include "backend/cpu/threads.h"
 #include "base/half.h"
-#include "check.h"
+#include "../check.h"
 #include "ops/format.h"
 
 namespace orlop {
