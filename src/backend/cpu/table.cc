@@ -20,7 +20,7 @@ class CpuBackend final : public Backend {
         pool_(choice.threads),
         why_(std::move(choice.why)) {}
 
-  Exec exec() override { return {&kernels_, device_.get(), &pool_}; }
+  Exec exec() override { return {&kernels_, device_.get(), &pool_, pool_.size()}; }
 
   // Integer products are the fastest everywhere but in plain C++.
   Compute default_compute() const override {
