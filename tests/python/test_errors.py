@@ -1,0 +1,165 @@
+"""Typed errors, logging, facts of the module."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import orlop
+from conftest import here, root, tiny
+
+
+def test_codes_are_those_of_the_header():
+    header = (root / "include" / "orlop" / "orlop.h").read_text()
+    codes = {
+        name: int(code)
+        for name, code in re.findall(r"#define ORLOP_E_(\w+) \((-\d+)\)", header)
+    }
+    assert len(codes) == 12
+    for name, code in codes.items():
+        words = "".join(part.capitalize() for part in name.split("_"))
+        cls = getattr(orlop, words + ("Error" if not words.endswith("Error") else ""))
+        assert cls.code == code and issubclass(cls, orlop.Error)
+        assert type(orlop.errors.from_code(code, "x")) is cls
+    unknown = orlop.errors.from_code(-99, "x")
+    assert type(unknown) is orlop.Error and unknown.code == -99
+    assert issubclass(orlop.InvalidArgumentError, ValueError)
+    assert issubclass(orlop.OutOfMemoryError, MemoryError)
+    assert issubclass(orlop.IoError, OSError)
+
+
+def test_missing_model(tmp_path):
+    with pytest.raises(orlop.NotFoundError, match="nothing.gguf") as caught:
+        orlop.Engine(tmp_path / "nothing.gguf")
+    assert caught.value.code == -2
+    with pytest.raises(orlop.NotFoundError, match="nothing.gguf"):
+        orlop.inspect(tmp_path / "nothing.gguf")
+
+
+def test_configuration_keys(model_path):
+    with pytest.raises(orlop.InvalidArgumentError, match="max_contxt.*max_context"):
+        orlop.Engine(model_path, max_contxt=5)
+    with pytest.raises(orlop.InvalidArgumentError, match="compute"):
+        orlop.Engine(model_path, compute="bf17")
+    with pytest.raises(orlop.InvalidArgumentError, match="threads"):
+        orlop.Engine(model_path, threads=-1)
+    with pytest.raises(orlop.InvalidArgumentError):
+        orlop.Engine(model_path, threads=float("nan"))
+    with pytest.raises(TypeError):
+        orlop.Engine(model_path, threads=object())
+    with pytest.raises(TypeError):
+        orlop.Engine(5)
+    with pytest.raises(orlop.UnsupportedError, match="quant"):
+        orlop.Engine(model_path, quant="awq")
+
+
+def test_damaged_files(model_path, tmp_path):
+    whole = open(model_path, "rb").read()
+    for size in (0, 3, 4, 100, 5_000_000, len(whole) - 1):
+        cut = tmp_path / "cut.gguf"
+        cut.write_bytes(whole[:size])
+        with pytest.raises(orlop.BadFormatError, match="cut.gguf"):
+            orlop.Engine(cut)
+    folder = tmp_path / "folder"
+    shutil.copytree(tiny / "llama", folder)
+    (folder / "config.json").write_text("{")
+    with pytest.raises(orlop.BadFormatError, match="config.json"):
+        orlop.Engine(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(orlop.Error, match="config.json"):
+        orlop.Engine(folder)
+
+
+def test_progress_and_its_errors(model_path):
+    seen = []
+    with orlop.Engine(model_path, progress=lambda *p: seen.append(p), max_context=64):
+        pass
+    assert seen and all(done <= total for done, total in seen if total)
+    assert seen[-1][0] == seen[-1][1] > 0
+
+    class Stop(Exception):
+        pass
+
+    def stop(done, total):
+        raise Stop
+
+    with pytest.raises(Stop):
+        orlop.Engine(model_path, progress=stop, max_context=64)
+
+
+def test_inspect(model_path):
+    found = orlop.inspect(model_path)
+    assert found["kind"] == "gguf" and found["parameters"] > 130_000_000
+    assert sum(row["bytes"] for row in found["formats"].values()) == found["tensor_bytes"]
+    assert "im_start" in found["chat_template"]
+    assert len(found["tensors"]) == sum(row["tensors"] for row in found["formats"].values())
+    sharded = orlop.inspect(tiny / "llama-sharded")
+    assert sharded["kind"] == "hugging_face" and len(sharded["files"]) == 4
+
+
+def test_module():
+    assert orlop.__version__ == orlop._native.__version__
+    assert re.fullmatch(r"\d+\.\d+\.\d+", orlop.__version__)
+    assert orlop.feature("no such thing") == 0
+    for name in orlop.__all__:
+        assert getattr(orlop, name) is not None
+    package = orlop.__path__[0]
+    stub = open(f"{package}/_native.pyi").read()
+    for word in ("class Engine", "class Request", "class Output", "def get(self"):
+        assert word in stub
+    open(f"{package}/py.typed").close()
+    for thing in (orlop.Engine, orlop.Engine.async_generate, orlop.Request.get, orlop.inspect):
+        assert thing.__doc__
+
+
+def test_logging(caplog, tiny_engine):
+    def load():
+        orlop.Engine(tiny / "llama", max_context=64, kv_bytes=1_000_000).close()
+
+    caplog.set_level(logging.DEBUG, logger="orlop")
+    load()
+    assert not caplog.records  # silent until asked
+    orlop.set_log_level("info")
+    try:
+        load()
+    finally:
+        orlop.set_log_level(None)  # delivers what is queued
+    records = [r for r in caplog.records if r.name == "orlop"]
+    assert any("KV cache" in r.getMessage() for r in records)
+    assert all(r.levelno >= logging.INFO for r in records)
+    caplog.clear()
+    orlop.set_log_level(logging.ERROR)
+    load()
+    orlop.set_log_level(None)
+    orlop.set_log_level(None)
+    assert not caplog.records
+    with pytest.raises(ValueError, match="level"):
+        orlop.set_log_level("loud")
+    with pytest.raises(TypeError):
+        orlop.set_log_level(True)
+
+
+def test_readme_style_program(model_path):
+    """The five lines that a user begins with."""
+    program = (
+        "import orlop, sys\n"
+        "engine = orlop.Engine(sys.argv[1])\n"
+        "question = [{'role': 'user', 'content': 'What is the capital of France?'}]\n"
+        "for output in engine.async_generate(messages=question, temperature=0):\n"
+        "    print(output.text, end='', flush=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, model_path], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0 and "Paris" in done.stdout and done.stderr == ""
+
+
+def test_goldens_are_what_they_say():
+    assert len(json.loads((here / "data" / "smollm2.json").read_text())) == 10
+    assert json.loads((here / "data" / "smollm2_ppl.json").read_text())["tokens"] == 1024
