@@ -75,7 +75,7 @@ bool read_gguf_tokenizer(const Checkpoint& c, TokenizerSpec& spec) {
   GgufTokenizer parts;
   parts.tokens = *tokens;
   parts.model = keys.text("tokenizer.ggml.model", "");
-  parts.pre = keys.text("tokenizer.ggml.pre", "");
+  parts.pre = keys.text("tokenizer.ggml.pre", "default");
   if (const auto* l = keys.list<std::string>("tokenizer.ggml.merges", "a list of strings"))
     parts.merges = *l;
   if (const auto* l = keys.list<double>("tokenizer.ggml.scores", "a list of numbers"))
