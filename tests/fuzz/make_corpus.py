@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""Seeds and dictionaries for the fuzz targets: make_corpus.py FOLDER writes FOLDER/TARGET/* and
+FOLDER/TARGET.dict. Everything is made here or taken from tests/data; nothing binary is kept."""
+
+import json
+import struct
+import sys
+from pathlib import Path
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+
+
+def text(s):
+    s = s.encode() if isinstance(s, str) else s
+    return struct.pack("<Q", len(s)) + s
+
+
+# ---- safetensors ----
+
+
+def safetensors(tensors, metadata=None, pad=8):
+    """tensors: {name: (dtype, bytes an element, shape)}"""
+    sizes, header, at = {}, {}, 0
+    if metadata:
+        header["__metadata__"] = metadata
+    for name, (dtype, width, shape) in tensors.items():
+        size = width
+        for n in shape:
+            size *= n
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    head = json.dumps(header, separators=(",", ":")).encode()
+    head += b" " * (-len(head) % pad)
+    return struct.pack("<Q", len(head)) + head + bytes(i % 251 for i in range(at))
+
+
+def safetensors_seeds():
+    yield safetensors({})
+    yield safetensors({"a": ("F32", 4, [2, 3])}, {"format": "pt"})
+    yield safetensors({"s": ("BF16", 2, []), "m": ("F16", 2, [1, 2, 3, 4])})
+    yield safetensors({"odd": ("F16", 2, [1]), "next": ("F32", 4, [1])}, pad=1)
+    yield safetensors({"i": ("I64", 8, [1])})
+    layers = {}
+    for i in range(2):
+        for part, shape in (("q_proj", [8, 8]), ("k_proj", [4, 8]), ("norm", [8])):
+            layers[f"model.layers.{i}.{part}.weight"] = ("BF16", 2, shape)
+    yield safetensors(layers, {"format": "pt"})
+
+
+# ---- GGUF ----
+
+U8, I8, U16, I16, U32, I32, F32, BOOL, STR, ARR, U64, I64, F64 = range(13)
+CODES = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q",
+         I64: "q", F64: "d"}
+BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34),
+          10: (256, 84), 11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210),
+          20: (32, 18), 30: (1, 2)}
+
+
+def value(kind, v):
+    if kind == STR:
+        return text(v)
+    if kind == ARR:
+        inner, items = v
+        return struct.pack("<IQ", inner, len(items)) + b"".join(value(inner, i) for i in items)
+    return struct.pack("<" + CODES[kind], v)
+
+
+def gguf(keys, tensors=(), version=3, alignment=32):
+    out = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(keys))
+    for name, kind, v in keys:
+        out += text(name) + struct.pack("<I", kind) + value(kind, v)
+    at, data = 0, b""
+    for name, dims, kind in tensors:
+        elems, size = BLOCKS[kind]
+        n = 1
+        for d in dims:
+            n *= d
+        size = n // elems * size
+        data += b"\0" * (at - len(data)) + bytes(size)
+        out += text(name) + struct.pack("<I", len(dims))
+        out += b"".join(struct.pack("<Q", d) for d in dims) + struct.pack("<IQ", kind, at)
+        at += -(-size // alignment) * alignment
+    out += b"\0" * (-len(out) % alignment) + data
+    return out + b"\0" * (-len(out) % alignment)
+
+
+def model_keys(arch):
+    return [
+        ("general.architecture", STR, arch),
+        ("general.name", STR, "Tiny"),
+        (arch + ".block_count", U32, 2),
+        (arch + ".context_length", U32, 64),
+        (arch + ".embedding_length", U32, 32),
+        (arch + ".feed_forward_length", U32, 64),
+        (arch + ".attention.head_count", U32, 4),
+        (arch + ".attention.head_count_kv", U32, 2),
+        (arch + ".attention.layer_norm_rms_epsilon", F32, 1e-5),
+        (arch + ".rope.freq_base", F32, 10000.0),
+        ("tokenizer.ggml.model", STR, "gpt2"),
+        ("tokenizer.ggml.tokens", ARR, (STR, ["a", "b", "<|im_end|>", "<s>"])),
+        ("tokenizer.ggml.token_type", ARR, (I32, [1, 1, 3, 3])),
+        ("tokenizer.ggml.merges", ARR, (STR, ["a b"])),
+        ("tokenizer.ggml.eos_token_id", U32, 2),
+        ("tokenizer.chat_template", STR, "{{ messages }}"),
+    ]
+
+
+def gguf_seeds():
+    for arch in ("llama", "qwen2", "qwen3"):
+        yield gguf(model_keys(arch), [("token_embd.weight", [32, 4], 8), ("output_norm.weight", [32], 0)])
+    yield gguf([])
+    yield gguf([], version=2)
+    yield gguf([(f"k{k}", k, 1) for k in CODES] + [("s", STR, "x")])
+    yield gguf([(f"a{k}", ARR, (k, [1, 0, 1])) for k in CODES] + [("s", ARR, (STR, ["", "xy"]))])
+    yield gguf([], [(f"t{k}", [256, 1, 1, 2], k) for k in BLOCKS])
+    yield gguf([("general.alignment", U32, 8)], [("x", [3], 0), ("y", [2, 2], 30)], alignment=8)
+    llama = model_keys("llama")
+    yield gguf(llama + [("llama.rope.scaling.type", STR, "yarn"),
+                        ("llama.rope.scaling.factor", F32, 4.0),
+                        ("llama.rope.scaling.original_context_length", U32, 16),
+                        ("llama.rope.scaling.attn_factor", F32, 0.5),
+                        ("llama.attention.key_length", U32, 16),
+                        ("llama.attention.value_length", U32, 16),
+                        ("llama.attention.sliding_window", U32, 8),
+                        ("llama.rope.dimension_count", U32, 8),
+                        ("llama.vocab_size", U32, 4),
+                        ("general.sampling.temp", F32, 0.7),
+                        ("general.sampling.top_k", I32, 20)])
+    yield gguf(llama, [("rope_freqs.weight", [4], 0), ("output.weight", [32, 4], 3)])
+
+
+# ---- JSON of a folder ----
+
+
+def config_seeds():
+    for path in sorted((DATA / "tiny").glob("*/*config.json")):
+        yield path.read_bytes()
+    for row in json.loads((DATA / "rope.json").read_text())["rows"]:
+        yield json.dumps(row["config"]).encode()
+    yield b'{"weight_map":{"a":"x.safetensors","b":"model-00001-of-00002.safetensors"}}'
+    yield b'{"chat_template":[{"name":"default","template":"{{ x }}"},{"name":"t","template":""}]}'
+    yield b'{"chat_template":"{{ messages }}"}'
+    yield json.dumps({"temperature": 0.6, "top_p": 0.9, "top_k": 50, "min_p": 0.1, "do_sample": True,
+                      "repetition_penalty": 1.1, "eos_token_id": [1, 2]}).encode()
+    qwen = json.loads((DATA / "tiny/qwen2/config.json").read_text())
+    qwen.update(use_sliding_window=True, sliding_window=16, max_window_layers=1)
+    yield json.dumps(qwen).encode()
+    del qwen["layer_types"]
+    yield json.dumps(qwen).encode()
+
+
+# ---- tokenizers and templates ----
+
+
+def byte_alphabet():
+    keep = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    extra = iter(range(256, 512))
+    return [chr(b) if b in keep else chr(next(extra)) for b in range(256)]
+
+
+def tokenizer_seeds():
+    letters = byte_alphabet()
+    vocab = {c: i for i, c in enumerate(letters)}
+    for piece in ("he", "ll", "Ġw", "hell"):
+        vocab[piece] = len(vocab)
+    special = {"id": len(vocab), "content": "<s>", "special": True, "lstrip": False,
+               "rstrip": False, "single_word": False, "normalized": False}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
+                  "use_regex": True}
+    bpe = {
+        "version": "1.0",
+        "added_tokens": [special],
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": byte_level,
+        "decoder": byte_level,
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "fuse_unk": False,
+                  "byte_fallback": False, "vocab": vocab,
+                  "merges": ["h e", "l l", "Ġ w", "he ll"]},
+    }
+    yield json.dumps(bpe).encode()
+    split = {"type": "Split", "pattern": {"Regex": r"\p{L}+|\p{N}{1,3}|\s+|."},
+             "behavior": "Isolated", "invert": False}
+    bpe["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, dict(byte_level, use_regex=False)]}
+    bpe["normalizer"] = {"type": "NFC"}
+    bpe["model"]["merges"] = [["h", "e"], ["l", "l"]]
+    bpe["model"]["ignore_merges"] = True
+    yield json.dumps(bpe).encode()
+    bpe["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [
+        {"type": "Digits", "individual_digits": True}, byte_level]}
+    yield json.dumps(bpe).encode()
+    pieces = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)]
+    pieces += ["▁", "h", "e", "l", "▁h", "he"]
+    yield json.dumps({
+        "version": "1.0",
+        "added_tokens": [dict(special, id=i, content=pieces[i]) for i in range(3)],
+        "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "Prepend", "prepend": "▁"},
+            {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+        "pre_tokenizer": None,
+        "post_processor": {"type": "TemplateProcessing",
+                           "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
+                                      {"Sequence": {"id": "A", "type_id": 0}}],
+                           "pair": [], "special_tokens": {
+                               "<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}},
+        "decoder": {"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+            {"type": "ByteFallback"}, {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+        "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True,
+                  "vocab": {p: i for i, p in enumerate(pieces)}, "merges": ["▁ h", "h e"]},
+    }, ensure_ascii=False).encode()
+
+
+def template_seeds():
+    yield b"{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m['content'] | trim }}<|im_end|>\n{% endfor %}"
+    yield b"{%- if tools is defined and tools -%}{{ tools | tojson(indent=2) }}{%- else %}none{% endif %}"
+    yield b"{% set ns = namespace(n=0) %}{% for x in range(3) %}{% set ns.n = ns.n + loop.index %}{% endfor %}{{ ns.n }}"
+    yield b"{% macro f(a, b=1) %}{{ a ~ b }}{% endmacro %}{{ f('x') }}{{ [1,2,3][1:] | join(', ') }}"
+    yield b"{{ raise_exception('no') if messages | length == 0 else messages[-1].content.split('</think>')[0].strip() }}"
+    yield b"{# c #}{{ 'a' in 'abc' and not 1 == 2.5 or none is none }}{{ {'k': (1, -2 // 3 ** 2 % 4)} }}"
+    yield b"{% for k, v in {'a': 1}.items() if v > 0 %}{{ loop.first }}{{ k | upper }}{% else %}e{% endfor %}"
+    yield b"{% filter upper %}{{ strftime_now('%d %b %Y') }}{% endfilter %}{% generation %}x{% endgeneration %}"
+
+
+WORDS = {
+    "safetensors": ["__metadata__", "dtype", "shape", "data_offsets", "F32", "F16", "BF16", "I64",
+                    "18446744073709551615", "[0,4]", "{}", "[]"],
+    "gguf": ["GGUF", "general.alignment", "general.architecture", "llama", "qwen2", "qwen3",
+             "rope_freqs.weight", "output.weight", "llama.rope.scaling.type", "yarn", "linear",
+             "llama.rope.scaling.factor", "tokenizer.ggml.tokens", "split.count"],
+    "config": ["architectures", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
+               "Qwen3ForCausalLM", "rope_parameters", "rope_scaling", "rope_theta", "rope_type",
+               "yarn", "llama3", "dynamic", "linear", "factor", "head_dim", "sliding_window",
+               "use_sliding_window", "max_window_layers", "layer_types", "sliding_attention",
+               "original_max_position_embeddings", "partial_rotary_factor", "weight_map",
+               "chat_template", "1e308", "-1", "null", "true", "truncate", "attention_factor"],
+    "tokenizer": ["ByteLevel", "Split", "Regex", "Sequence", "Digits", "NFC", "Replace", "Prepend",
+                  "TemplateProcessing", "ByteFallback", "merges", "vocab", "added_tokens",
+                  "special", "lstrip", "rstrip", "single_word", "normalized", "ignore_merges",
+                  "\\u2581", "\\ud800", "(?=", "(?<!", "\\p{L}", "{1,99999}"],
+    "template": ["{%", "%}", "{{", "}}", "{%-", "-%}", "{#", "for", "in", "endfor", "if", "elif",
+                 "else", "endif", "set", "macro", "endmacro", "namespace", "is", "not", "defined",
+                 "loop.", "messages", "|tojson", "|trim", "range(", "raise_exception(", "**", "//"],
+}
+
+
+def main():
+    root = Path(sys.argv[1])
+    for target, words in WORDS.items():
+        folder = root / target
+        folder.mkdir(parents=True, exist_ok=True)
+        for i, seed in enumerate(globals()[target + "_seeds"]()):
+            (folder / f"seed-{i:03}").write_bytes(seed)
+        lines = ['"' + w.replace("\\", "\\\\").replace('"', '\\"') + '"\n' for w in words]
+        (root / (target + ".dict")).write_text("".join(lines))
+
+
+main()
