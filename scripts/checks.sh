@@ -83,41 +83,13 @@ sanitized() {
     meson_tests "$BUILD-$name" -t 6 "$@"
 }
 
-# fuzzed SECONDS: every libFuzzer target for that long, starting from its committed corpus.
+# fuzzed SECONDS: every libFuzzer target for that long, starting from its seeds.
 fuzzed() {
-  local seconds=$1 target name seeds log passed=0 failed=0
-  if ! have clang++; then
-    echo "SKIP fuzz: clang is not installed"
+  local rc=0
+  FUZZ_BUILD=$BUILD-fuzz tests/fuzz/run.sh "$1" || rc=$?
+  if [ $rc = 77 ]; then
+    echo "SKIP fuzz targets: clang with its fuzzer runtime is not installed"
     return 0
   fi
-  CC=clang CXX=clang++ configure "$BUILD-fuzz" --buildtype=debugoptimized -Dfuzz=true -Dtests=false \
-    -Ddefault_library=static -Db_lundef=false -Db_sanitize=address,undefined
-  quietly ninja -C "$BUILD-fuzz" -j "$JOBS"
-  for target in "$BUILD-fuzz"/tests/fuzz/fuzz_*; do
-    [ -f "$target" ] && [ -x "$target" ] || continue
-    name=$(basename "$target")
-    # New inputs stay in the build folder; the committed ones are read only.
-    mkdir -p "$BUILD-fuzz/corpus/$name"
-    seeds=()
-    for s in "tests/fuzz/corpus/${name#fuzz_}" "tests/fuzz/corpus/$name"; do
-      if [ -d "$s" ]; then seeds+=("$s"); fi
-    done
-    log=$BUILD-fuzz/$name.log
-    if UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-      "$target" "$BUILD-fuzz/corpus/$name" "${seeds[@]}" -max_total_time="$seconds" -timeout=20 \
-      -rss_limit_mb=3000 -print_final_stats=1 -artifact_prefix="$BUILD-fuzz/$name-" >"$log" 2>&1; then
-      passed=$((passed + 1))
-      echo "$name: $(grep -a 'number_of_executed_units' "$log" | grep -oE '[0-9]+$') runs, $(grep -aoE 'cov: [0-9]+' "$log" | tail -n 1)"
-    else
-      failed=$((failed + 1))
-      echo "FAILED $name"
-      tail -n 40 "$log"
-    fi
-  done
-  if [ $((passed + failed)) = 0 ]; then
-    echo "no fuzz target was built"
-    return 1
-  fi
-  echo "$passed passed, $failed failed"
-  [ $failed = 0 ]
+  return $rc
 }

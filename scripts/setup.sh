@@ -20,9 +20,17 @@ look() {
   fi
   find_python || missing+=(python3 python3-venv python3-dev)
   if [ "$mode" = test ]; then
-    have clang++ || wanted+=(clang)
+    # With its runtime libraries, a package of their own on newer systems.
+    have_fuzzer || wanted+=(clang libclang-rt-dev)
     have npm || wanted+=(npm)
   fi
+}
+
+have_fuzzer() {
+  [ -e "$VENV/.orlop-fuzzer" ] && have clang++ && return
+  have clang++ && echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, long) { return 0; }' |
+    clang++ -x c++ - -fsanitize=fuzzer,address -o /dev/null 2>/dev/null || return 1
+  [ ! -d "$VENV" ] || : >"$VENV/.orlop-fuzzer"
 }
 
 # The newest Python >= 3.10 on PATH that really runs (a version manager's shim may not), makes
@@ -80,9 +88,9 @@ if [ ${#missing[@]} -gt 0 ]; then
     say "no development files of: ${missing[*]}; meson will fetch their sources (subprojects/)"
   fi
 fi
-if [ ${#wanted[@]} -gt 0 ]; then
-  install_packages "${wanted[@]}" || say "not available: ${wanted[*]}; what needs them is skipped and said so"
-fi
+for p in "${wanted[@]}"; do # one by one: not every system has all
+  install_packages "$p" || say "not available: $p; what needs it is skipped and said so"
+done
 
 # ---- the virtual environment ----
 reqs=(scripts/requirements.txt)
