@@ -8,8 +8,9 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$ROOT"
 export ORLOP_CACHE=${ORLOP_CACHE:-$ROOT/.cache}
 mkdir -p "$ORLOP_CACHE"
+ORLOP_CACHE=$(cd "$ORLOP_CACHE" && pwd)
 # Test programs look in .cache: a cache elsewhere is linked there.
-[ -e "$ROOT/.cache" ] || ln -s "$(cd "$ORLOP_CACHE" && pwd)" "$ROOT/.cache"
+[ -e "$ROOT/.cache" ] || ln -s "$ORLOP_CACHE" "$ROOT/.cache"
 BUILD=${BUILD:-build}
 case $BUILD in /*) ;; *) BUILD=$ROOT/$BUILD ;; esac
 JOBS=${JOBS:-$(nproc 2>/dev/null || echo 2)}
