@@ -175,11 +175,12 @@ bool word_border(uint32_t c) {  // of the |title filter
 }  // namespace
 
 Value change_case(Run& run, const Value& v, Case how) {
-  const std::string& t = v.s->text;
+  const std::string_view t = v.s->text;
   Builder out(run);
   MarkCursor marks(*v.s);
   run.step(t.size() >> 4);
   bool start = true;
+  size_t rest = 0;  // where the part of the word after its first letter begins
   std::string one;
   for (size_t i = 0; i < t.size();) {
     const size_t n = char_bytes(t, i);
@@ -197,7 +198,9 @@ Value change_case(Run& run, const Value& v, Case how) {
         start = !is_cased(c);
         break;
       case Case::title_words:
-        start ? put_upper(one, c) : put_lower(one, t, i, c, run);
+        // The filter lowers the rest of each word by itself: its first letter is no context.
+        if (start) rest = i + n;
+        start ? put_upper(one, c) : put_lower(one, t.substr(rest), i - rest, c, run);
         start = word_border(c);
         break;
       case Case::swap:

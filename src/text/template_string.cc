@@ -181,10 +181,8 @@ Value split(Run& run, const Value& v, const Str* sep, int64_t max, bool from_rig
     for (;;) {
       while (at < t.size() && is_space(char_at(t, at))) at += char_bytes(t, at);
       if (at >= t.size()) break;
-      if (full()) {  // the rest keeps its inner but not its trailing white space
-        size_t end = t.size();
-        while (end > at && is_space(char_at(t, prev(end)))) end = prev(end);
-        part(at, end);
+      if (full()) {  // the rest keeps its white space but the leading
+        part(at, t.size());
         break;
       }
       const size_t begin = at;
@@ -197,9 +195,7 @@ Value split(Run& run, const Value& v, const Str* sep, int64_t max, bool from_rig
       while (end && is_space(char_at(t, prev(end)))) end = prev(end);
       if (!end) break;
       if (full()) {
-        size_t begin = 0;
-        while (begin < end && is_space(char_at(t, begin))) begin += char_bytes(t, begin);
-        part(begin, end);
+        part(0, end);
         break;
       }
       const size_t stop = end;
