@@ -57,8 +57,17 @@ class PieceTable {
     }
   }
   int32_t find(std::string_view text) const {
-    if (slots_.empty()) return -1;
-    const uint64_t hash = hash_bytes(text, seed_);
+    return slots_.empty() ? -1 : find(text, hash(text));
+  }
+  // The parts of find(), for callers that look up many texts and want the memory waits to overlap:
+  // hash() and touch() for all, then touch_piece() for all, then find().
+  uint64_t hash(std::string_view text) const { return hash_bytes(text, seed_); }
+  void touch(uint64_t hash) const { __builtin_prefetch(&slots_[hash & mask_]); }
+  void touch_piece(uint64_t hash) const {
+    const Slot& slot = slots_[hash & mask_];
+    if (slot.id >= 0) __builtin_prefetch(&(*pieces_)[static_cast<size_t>(slot.id)]);
+  }
+  int32_t find(std::string_view text, uint64_t hash) const {
     for (size_t i = hash & mask_; slots_[i].id >= 0; i = (i + 1) & mask_) {
       const Slot& slot = slots_[i];
       if (slot.tag == tag(hash) && (*pieces_)[static_cast<size_t>(slot.id)] == text) return slot.id;

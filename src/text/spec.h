@@ -37,7 +37,8 @@ struct TokenizerSpec {
   bool fuse_unk = false;        // a run of unknown characters is one unk
   bool escape_spaces = false;   // ' ' -> U+2581
   Prefix dummy_prefix = Prefix::none;  // U+2581 before the text between added tokens
-  bool prefix_unless_space = false;    // ... unless one is there already (Metaspace)
+  // Metaspace: both happen after added tokens are found, and no prefix where one is there already.
+  bool metaspace = false;
   bool strip_dummy_prefix = false;     // decoding removes one leading space
 
   std::vector<std::string> vocab;  // by id; byte_bpe entries in the GPT-2 byte alphabet

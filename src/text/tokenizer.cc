@@ -64,16 +64,20 @@ class TokenizerImpl final : public Tokenizer {
     BpeScratch scratch;
   };
 
+  bool wants_prefix(bool at_start) const {
+    return spec_.dummy_prefix == TokenizerSpec::Prefix::always ||
+           (spec_.dummy_prefix == TokenizerSpec::Prefix::first && at_start);
+  }
   bool sentencepiece() const { return spec_.kind == TokenizerSpec::Kind::sentencepiece_bpe; }
   // Both buffers are the result's; `at_start`: the text begins here.
   std::string_view normalize(std::string_view text, bool at_start, std::string& first,
                              std::string& second, std::vector<ByteRange>* origin) const;
   void encode_plain(std::string_view text, size_t offset, Work& work) const;
-  void encode_pieces(std::string_view text, Work& work) const;
+  void encode_pieces(std::string_view text, bool at_start, Work& work) const;
   void encode_bytes(std::string_view piece, Work& work) const;
   void encode_characters(std::string_view piece, Work& work) const;
   void encode_word(std::string_view word, Work& work) const;
-  // The bytes of a character without a symbol; else unk; false: nothing.
+  // A character without a symbol: its bytes, else unk, else (as the reference) nothing.
   void push_unknown(std::string_view one, std::vector<int32_t>& ids) const;
 
   TokenizerSpec spec_;
@@ -124,13 +128,9 @@ std::string_view TokenizerImpl::normalize(std::string_view text, bool at_start, 
                                           std::vector<ByteRange>* origin) const {
   std::vector<ByteRange> inner;
   if (spec_.nfc) text = nfc(text, first, origin ? &inner : nullptr);
-  const bool prefix = (spec_.dummy_prefix == TokenizerSpec::Prefix::always ||
-                       (spec_.dummy_prefix == TokenizerSpec::Prefix::first && at_start)) &&
-                      !(spec_.prefix_unless_space &&
-                        (text.starts_with(' ') || text.starts_with(escaped_space)));
-  if (sentencepiece() && spec_.escape_spaces)
-    text = escape_spaces(text, prefix, second, origin);
-  else if (origin) {
+  if (sentencepiece() && spec_.escape_spaces && !spec_.metaspace) {
+    text = escape_spaces(text, wants_prefix(at_start), second, origin);
+  } else if (origin) {
     origin->clear();
     for (size_t i = 0; i < text.size(); ++i) origin->push_back({i, i + 1});
   }
@@ -145,7 +145,7 @@ void TokenizerImpl::encode_plain(std::string_view text, size_t offset, Work& wor
   const bool trace = normalized_.any_special() && work.options.parse_special &&
                      !work.options.untrusted.empty();
   text = normalize(text, offset == 0, work.nfc_text, work.escaped, trace ? &origin : nullptr);
-  if (normalized_.empty()) return encode_pieces(text, work);
+  if (normalized_.empty()) return encode_pieces(text, offset == 0, work);
   const auto special = [&](size_t begin, size_t end) {
     if (!work.options.parse_special) return false;
     if (!trace) return true;
@@ -161,14 +161,18 @@ void TokenizerImpl::encode_plain(std::string_view text, size_t offset, Work& wor
     if (part.id >= 0)
       work.out.push_back(part.id);
     else
-      encode_pieces(text.substr(part.begin, part.end - part.begin), work);
+      encode_pieces(text.substr(part.begin, part.end - part.begin), offset + part.begin == 0, work);
   }
 }
 
-void TokenizerImpl::encode_pieces(std::string_view text, Work& work) const {
+void TokenizerImpl::encode_pieces(std::string_view text, bool at_start, Work& work) const {
   if (spec_.add_prefix_space && !sentencepiece() && !text.starts_with(' ')) {
     work.prefixed.assign(" ").append(text);
     text = work.prefixed;
+  }
+  if (spec_.metaspace) {
+    const bool there = text.starts_with(' ') || text.starts_with(escaped_space);
+    text = escape_spaces(text, wants_prefix(at_start) && !there, work.escaped, nullptr);
   }
   pretokenizer_.split(text, work.pieces);
   for (const Piece& p : work.pieces) {
@@ -191,9 +195,11 @@ void TokenizerImpl::encode_bytes(std::string_view piece, Work& work) const {
   }
   work.symbols.clear();
   for (const char c : piece) {
-    int32_t id = vocabulary_.byte_id(static_cast<uint8_t>(c));
-    if (id < 0) id = unk_;
-    if (id >= 0) work.symbols.push_back(id);  // as the reference: no token and no unk is nothing
+    const int32_t id = vocabulary_.byte_id(static_cast<uint8_t>(c));
+    if (id >= 0)
+      work.symbols.push_back(id);
+    else
+      push_unknown({}, work.symbols);
   }
   bpe_merge(vocabulary_.merges(), work.symbols, work.scratch);
   work.out.insert(work.out.end(), work.symbols.begin(), work.symbols.end());
@@ -213,7 +219,7 @@ void TokenizerImpl::encode_characters(std::string_view piece, Work& work) const 
 }
 
 void TokenizerImpl::push_unknown(std::string_view one, std::vector<int32_t>& ids) const {
-  if (spec_.byte_fallback) {
+  if (spec_.byte_fallback && !one.empty()) {
     const bool all = vocabulary_.all_bytes() ||
                      std::all_of(one.begin(), one.end(), [&](char c) {
                        return vocabulary_.byte_id(static_cast<uint8_t>(c)) >= 0;

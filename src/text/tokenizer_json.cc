@@ -301,7 +301,7 @@ void Reader::pre_tokenizer(const Json& j, const std::string& where, bool last) {
       spec_.dummy_prefix = TokenizerSpec::Prefix::first;
     else if (scheme != "never")
       unsupported(where, cat("the prepend_scheme ", scheme));
-    spec_.prefix_unless_space = true;
+    spec_.metaspace = true;
     spec_.escape_spaces = true;
     if (flag(j, "split", true, where))
       spec_.splits.push_back({std::string(escaped_space), SplitRule::Behavior::merged_with_next, false});

@@ -176,25 +176,41 @@ int32_t Vocabulary::character(std::string_view one) const {
 
 void Vocabulary::add_merges() {
   merges_.build(spec_.merges.size());
-  std::string joined;
-  for (size_t rank = 0; rank < spec_.merges.size(); ++rank) {
-    const auto& [left, right] = spec_.merges[rank];
-    joined.assign(left).append(right);
-    int32_t ids[3];
-    const std::string* const texts[3] = {&left, &right, &joined};
-    for (int i = 0; i < 3; ++i) {
-      ids[i] = table_.find(*texts[i]);
-      if (ids[i] < 0)
-        fail(Status::bad_format, "tokenizer: merge ", rank, " ('", left, "' '", right, "'): '",
-             *texts[i], "' is not in the vocabulary");
-      if (flags_[static_cast<size_t>(ids[i])] & twice)
-        fail(Status::bad_format, "tokenizer: merge ", rank, " ('", left, "' '", right, "'): '",
-             *texts[i], "' has several ids");
+  constexpr size_t block = 32;
+  std::string joined[block];
+  uint64_t hashes[block][3];
+  for (size_t start = 0; start < spec_.merges.size(); start += block) {
+    const size_t n = std::min(block, spec_.merges.size() - start);
+    for (size_t i = 0; i < n; ++i) {
+      const auto& [left, right] = spec_.merges[start + i];
+      joined[i].assign(left).append(right);
+      hashes[i][0] = table_.hash(left);
+      hashes[i][1] = table_.hash(right);
+      hashes[i][2] = table_.hash(joined[i]);
+      for (const uint64_t h : hashes[i]) table_.touch(h);
     }
-    // Plain text never becomes a control token, whatever the merges say.
-    if (special(ids[2])) continue;
-    merges_.put(ids[0], ids[1], static_cast<uint32_t>(rank), ids[2]);
+    for (size_t i = 0; i < n; ++i)
+      for (const uint64_t h : hashes[i]) table_.touch_piece(h);
+    for (size_t i = 0; i < n; ++i) add_merge(start + i, joined[i], hashes[i]);
   }
+}
+
+void Vocabulary::add_merge(size_t rank, const std::string& joined, const uint64_t (&hashes)[3]) {
+  const auto& [left, right] = spec_.merges[rank];
+  int32_t ids[3];
+  const std::string* const texts[3] = {&left, &right, &joined};
+  for (int i = 0; i < 3; ++i) {
+    ids[i] = table_.find(*texts[i], hashes[i]);
+    if (ids[i] < 0)
+      fail(Status::bad_format, "tokenizer: merge ", rank, " ('", left, "' '", right, "'): '",
+           *texts[i], "' is not in the vocabulary");
+    if (flags_[static_cast<size_t>(ids[i])] & twice)
+      fail(Status::bad_format, "tokenizer: merge ", rank, " ('", left, "' '", right, "'): '",
+           *texts[i], "' has several ids");
+  }
+  // Plain text never becomes a control token, whatever the merges say.
+  if (special(ids[2])) return;
+  merges_.put(ids[0], ids[1], static_cast<uint32_t>(rank), ids[2]);
 }
 
 // SentencePiece's rule (Kudo, Richardson 2018): of all adjacent pairs whose joined text is a piece

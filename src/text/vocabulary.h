@@ -54,6 +54,7 @@ class Vocabulary {
   void check_pieces();
   void index_bytes();
   void add_merges();
+  void add_merge(size_t rank, const std::string& joined, const uint64_t (&hashes)[3]);
   void add_scored_merges();
 
   TokenizerSpec& spec_;
