@@ -188,7 +188,6 @@ Value Interp::binary(Op op, const Value& a, const Value& b) {
     if (a.is_sequence() && a.kind == b.kind) {
       const auto &x = a.as<List>().items, &y = b.as<List>().items;
       run.step((x.size() + y.size()) >> 3);
-      run.charge(0);
       std::vector<Value> all = x;
       all.insert(all.end(), y.begin(), y.end());
       return run.list(std::move(all), a.kind);
@@ -240,7 +239,8 @@ Value Interp::slice(const Value& v, const Value* start, const Value* stop, const
     Range* out = run.make<Range>();
     out->start = r.start + from * r.step;
     out->stop = r.start + to * r.step;
-    out->step = count > 1 || (by > -(1 << 20) && by < 1 << 20) ? r.step * by : r.step;
+    // A step too far for 64 bits leads past the range's end anyway.
+    if (__builtin_mul_overflow(r.step, by, &out->step)) out->step = by < 0 ? -r.step : r.step;
     return Value::object(Kind::range, out);
   }
   const auto& items = v.as<List>().items;
@@ -294,8 +294,8 @@ Value Interp::item(const Value& v, const Value& key) {
 
 Value Interp::attribute(const Value& v, const StrPtr& name, int id) {
   const std::string_view text = name->text;
-  if (v.is(Kind::undefined)) raise_undefined(run, v);
   if (text.substr(0, 2) == "__") return Value::undefined(Why::unsafe, name, v.kind);
+  if (v.is(Kind::undefined)) raise_undefined(run, v);
   if (id >= 0) {
     const Has has = has_method(v.kind, id);
     if (has == Has::unsafe) return Value::undefined(Why::unsafe, name, v.kind);

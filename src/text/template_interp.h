@@ -98,7 +98,6 @@ class Interp {
   Value eval(const Expr& e, Scope& scope);
   Value chain(const Expr& e, Scope& scope, const Value* base);
   Args arguments(const Arguments& a, Scope& scope);
-
   Value lookup(int name, const Scope& scope) const;
 
   Flow block(const Block& b, Scope& scope, Builder& out);

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from template_cases import CONVERSATIONS, DATA, FAMILIES, SNIPPETS, UNSUPPORTED
+from template_cases import CONVERSATIONS, DATA, SNIPPETS, UNSUPPORTED
+from template_families import FAMILIES
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = pathlib.Path(os.environ.get("ORLOP_CACHE", ROOT / ".cache"))
