@@ -175,6 +175,7 @@ typedef struct orlop_logprob {
 #define ORLOP_GENERATE_PLAIN 8u      /* text prompt: control tokens in the text are plain text */
 #define ORLOP_GENERATE_KEEP_SPECIAL 16u /* output text shows control tokens */
 
+/* Set up with orlop_generate_params_init: zero is a value of most fields, not their default. */
 typedef struct orlop_generate_params {
   uint32_t struct_size;
   uint32_t flags; /* ORLOP_GENERATE_ bits */
@@ -241,7 +242,7 @@ typedef struct orlop_output {
   const int32_t* tokens;
   uint64_t n_tokens;
   const float* logprobs;             /* [n_tokens], or NULL */
-  const orlop_logprob* top_logprobs; /* [n_tokens, n_top], best first, or NULL */
+  const orlop_logprob* top_logprobs; /* [n_tokens, n_top], best first (ALL: by id), or NULL */
   uint64_t n_top;
   const float* prompt_logprobs; /* [n_prompt], entry 0 is 0; once, in the first output that has it */
   const orlop_logprob* prompt_top_logprobs; /* [n_prompt, n_prompt_top], row 0 all zero */
@@ -249,7 +250,7 @@ typedef struct orlop_output {
   uint64_t n_prompt_top;
   const char* message; /* with FINISH_ERROR */
   uint64_t message_len;
-  int32_t stop_token; /* the token that ended it, or -1 */
+  int32_t stop_token; /* the token that ended it (the last of `tokens`; not in the text), or -1 */
   int32_t stop_index; /* the index of the stop string that ended it, or -1 */
 } orlop_output;
 
