@@ -19,6 +19,11 @@ uint64_t bytes_of_files(const Checkpoint& c) {
   return sum;
 }
 
+void stop_if_cancelled(const LoadProgress* progress) {
+  if (progress && progress->cancel.load(std::memory_order_relaxed))
+    fail(Status::cancelled, "the engine was released while it loaded");
+}
+
 }  // namespace
 
 // How many pages there are and how long a request may be.
@@ -73,8 +78,10 @@ std::shared_ptr<Core> Core::load(const EngineConfig& config, LoadProgress* progr
   core->exec_ = core->backend_->exec();
 
   std::shared_ptr<Checkpoint> checkpoint = Checkpoint::open(config.model, config.load);
+  stop_if_cancelled(progress);
   core->file_bytes_ = bytes_of_files(*checkpoint);
   core->vocabulary_ = Vocabulary::load(*checkpoint);
+  stop_if_cancelled(progress);
   core->defaults_ = sampling_defaults(read_generation_defaults(*checkpoint));
   const Config model_config = read_config(*checkpoint);
 

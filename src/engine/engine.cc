@@ -65,11 +65,6 @@ Engine::~Engine() {
 void Engine::submit(std::shared_ptr<Request> request) {
   if (static_cast<int64_t>(request->tokens.size()) > capacity_)
     fail(Status::internal, "engine: a request of ", request->tokens.size(), " tokens never fits");
-  // Growth within a step allocates nothing.
-  const int64_t most = request->prompt_tokens + request->params().max_tokens;
-  request->tokens.reserve(static_cast<size_t>(most));
-  for (int g = 0; g < pages_.groups(); ++g)
-    request->pages[g].reserve(static_cast<size_t>(pages_.pages_for(most)));
   {
     std::lock_guard lock(wake_->mutex);
     if (waiting_limit_used_ >= static_cast<size_t>(options_.max_waiting))
@@ -159,7 +154,7 @@ void Engine::drawn(Request& r, const SampleResult& result, const TokenLogprob* t
                      "forbidden");
     return;
   }
-  r.add_token(result.token, result.logprob, top, now_ns_);
+  r.add_token(result.token, result.logprob, top, monotonic_ns());
   add(counters_.generated_tokens, 1);
 }
 
@@ -168,27 +163,35 @@ void Engine::scored(Request& r, int32_t position, const SampleResult& result,
   r.add_prompt_logprob(position, result.logprob, top);
 }
 
+// First steps: memory for the longest that a request can become, so that later ones allocate none.
+void Engine::welcome(const StepPlan& plan, int64_t now_ns) {
+  for (const PlanSeq& p : plan.seqs) {
+    auto& r = static_cast<Request&>(*p.sequence);
+    if (r.info().scheduled_ns) continue;
+    const int64_t most = r.prompt_tokens + r.params().max_tokens;
+    r.tokens.reserve(static_cast<size_t>(most));
+    for (int g = 0; g < pages_.groups(); ++g)
+      r.pages[g].reserve(static_cast<size_t>(pages_.pages_for(most)));
+    r.mark_scheduled(now_ns);
+    std::lock_guard lock(wake_->mutex);
+    --waiting_limit_used_;
+  }
+}
+
 void Engine::step() {
   scheduler_.plan(plan_);
   if (plan_.preemptions) add(counters_.preemptions, static_cast<uint64_t>(plan_.preemptions));
   if (plan_.seqs.empty()) return;
   const int64_t begin = monotonic_ns();
-  size_t joined = 0;
-  for (const PlanSeq& p : plan_.seqs) {
-    auto& r = static_cast<Request&>(*p.sequence);
-    joined += r.info().scheduled_ns == 0;
-    r.mark_scheduled(begin);
-  }
-  if (joined) {
-    std::lock_guard lock(wake_->mutex);
-    waiting_limit_used_ -= joined;
-  }
-  update_counts();
   try {
+    welcome(plan_, begin);
+    update_counts();
     for (const PagePools::Freed& f : pages_.freed()) model_.poison_page(f.group, f.page);
     pages_.freed().clear();
-    now_ns_ = begin;
+    const int64_t run = monotonic_ns();
     runner_.run(plan_, *this);
+    add(counters_.model_ns, static_cast<uint64_t>(monotonic_ns() - run));
+    add(counters_.steps, 1);
     finish_step(plan_);
   } catch (const Error& e) {
     fail_step(plan_, e.status(), e.text());
@@ -197,7 +200,6 @@ void Engine::step() {
   } catch (const std::exception& e) {
     fail_step(plan_, Status::internal, e.what());
   }
-  add(counters_.steps, 1);
   add(counters_.step_ns, static_cast<uint64_t>(monotonic_ns() - begin));
 }
 

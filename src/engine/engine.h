@@ -53,6 +53,7 @@ class Engine : private Runner::Sink {
   void take_inbox();
   void end_cancelled();
   void step();
+  void welcome(const StepPlan& plan, int64_t now_ns);
   void finish_step(const StepPlan& plan);
   void fail_step(const StepPlan& plan, Status status, const std::string& text) noexcept;
   void fail_all(Status status, const std::string& text) noexcept;
@@ -71,7 +72,6 @@ class Engine : private Runner::Sink {
   std::vector<std::shared_ptr<Request>> live_;     // in the scheduler
   std::vector<std::shared_ptr<Request>> arrived_;  // taken from the inbox
   uint64_t next_arrival_ = 0;
-  int64_t now_ns_ = 0;
 
   const std::shared_ptr<Wake> wake_;
   std::vector<std::shared_ptr<Request>> inbox_;  // under wake_->mutex

@@ -20,6 +20,8 @@ TEST(one_request_equals_its_definition) {
   check_same(collect(*r), lone(prompt, r->params()));
   const Request::Info i = r->info();
   CHECK(i.state == RequestState::done && i.finish == Finish::length && i.generated_tokens == 40);
+  const EngineStats stats = rig.engine->stats();
+  CHECK(stats.steps == 40 && stats.model_ns > 0);
   CHECK(i.queued_ns && i.queued_ns <= i.scheduled_ns && i.scheduled_ns <= i.first_token_ns &&
         i.first_token_ns < i.last_token_ns);
   const Output* o;
