@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "format/safetensors.h"
 #include "model/config_read.h"
 
 namespace orlop {
@@ -137,7 +138,7 @@ const Family& family_of(const Keys& config) {
   for (const Family& f : families) known += cat(known.empty() ? "" : ", ", f.class_name);
   if (name.empty())
     fail(Status::bad_format, config.file(), ": neither architectures nor model_type names the model");
-  fail(Status::unsupported, config.file(), ": architecture \"", name.substr(0, 100),
+  fail(Status::unsupported, config.file(), ": architecture \"", printable(name),
        "\" is not supported; known are ", known);
 }
 
@@ -210,7 +211,7 @@ RopeConfig read_rope(const Keys& config, const Config& c) {
       r.truncate = rope.boolean("truncate", true);
     }
   } else {
-    fail(Status::unsupported, rope.name("rope_type"), " \"", type.substr(0, 100),
+    fail(Status::unsupported, rope.name("rope_type"), " \"", printable(type),
          "\" is not supported; known are default, linear, dynamic, llama3, yarn");
   }
   return r;
@@ -328,7 +329,7 @@ Config read_folder_config(const Checkpoint& checkpoint) {
   else if (act == "gelu_pytorch_tanh")
     c.activation = Glu::gelu_tanh;
   else
-    fail(Status::unsupported, k.name("hidden_act"), " \"", act.substr(0, 100),
+    fail(Status::unsupported, k.name("hidden_act"), " \"", printable(act),
          "\" is not supported; silu and gelu_pytorch_tanh are");
 
   read_window(k, family, c);

@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "format/safetensors.h"
 #include "model/config.h"
 #include "model/config_read.h"
 
@@ -166,7 +167,7 @@ RopeConfig read_rope(const Meta& m, const std::string& prefix, const Checkpoint&
     if (multiplier != 1.0)
       r.attention_factor = multiplier * (factor > 1.0 ? 0.1 * std::log(factor) + 1.0 : 1.0);
   } else if (*type != "none") {
-    fail(Status::unsupported, m.file(), ": ", scaling, "type \"", type->substr(0, 100),
+    fail(Status::unsupported, m.file(), ": ", scaling, "type \"", printable(*type),
          "\" is not supported; known are none, linear, yarn");
   }
 
@@ -208,7 +209,7 @@ GenerationDefaults read_gguf_generation_defaults(const Checkpoint& checkpoint) {
 Config read_gguf_config(const Checkpoint& checkpoint) {
   const Meta m(checkpoint);
   if (const auto type = m.text("general.type"); type && *type != "model")
-    fail(Status::unsupported, m.file(), ": general.type is \"", type->substr(0, 100),
+    fail(Status::unsupported, m.file(), ": general.type is \"", printable(*type),
          "\"; only files of type \"model\" hold a model");
   if (const auto parts = m.integer("split.count", 0, UINT16_MAX); parts && *parts > 1)
     fail(Status::unsupported, m.file(), ": is one of ", *parts,
@@ -216,7 +217,7 @@ Config read_gguf_config(const Checkpoint& checkpoint) {
   const auto arch = m.text("general.architecture");
   if (!arch) fail(Status::bad_format, m.file(), ": general.architecture is missing");
   if (*arch != "llama" && *arch != "qwen2" && *arch != "qwen3")
-    fail(Status::unsupported, m.file(), ": architecture \"", arch->substr(0, 100),
+    fail(Status::unsupported, m.file(), ": architecture \"", printable(*arch),
          "\" is not supported; known are llama (Mistral included), qwen2, qwen3");
   const std::string p = *arch + ".";
   for (const char* key : foreign_keys)

@@ -15,6 +15,11 @@ if [ ! -f "$build/build.ninja" ]; then
   CC=clang CXX=clang++ meson setup "$build" "$root" --buildtype=debugoptimized -Dfuzz=true \
     -Db_sanitize=address,undefined -Db_lundef=false -Dtests=false -Ddefault_library=static
 fi
+# Targets are declared when their source is there: look again.
+meson setup --reconfigure "$build" "$root" >"$build/reconfigure.log" 2>&1 || {
+  cat "$build/reconfigure.log"
+  exit 1
+}
 [ $# -gt 0 ] || set -- $(cd "$root/tests/fuzz" && ls fuzz_*.cc | sed 's/^fuzz_//; s/\.cc$//')
 for target in "$@"; do wanted="${wanted:-} tests/fuzz/fuzz_$target"; done
 ninja -C "$build" $wanted
