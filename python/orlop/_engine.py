@@ -48,7 +48,7 @@ class Engine:
         settings |= {key: value for key, value in config.items() if value is not None}
         self._handle = _native.Engine(_to_json(settings, "configuration"), progress)
         self._queues = LoopQueues()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may use the engine too
         self._live: weakref.WeakSet[Request] = weakref.WeakSet()
         weakref.finalize(self, self._queues.close_soon).atexit = False
 
@@ -77,7 +77,8 @@ class Engine:
           repetition_penalty (over prompt and output), presence_penalty, frequency_penalty
           seed (0 to 2**64 - 1; status.seed tells the one in use)
           logit_bias ({token id: added to its logit})
-          stop (a str or a list of str), stop_token_ids, ignore_eos
+          stop (a str or a list of str), stop_tokens (a list of ids; also stop_token_ids),
+          ignore_eos
           logprobs, prompt_logprobs (0: of the chosen token; N: and of the N best; -1: of all)
           n (samples of the prompt)
           add_bos, parse_special (False: control tokens in a text prompt are plain text),

@@ -156,7 +156,7 @@ class Request:
                     continue
                 self._helper = _in_thread(self._handle)
             helper = self._helper
-            await asyncio.wait([asyncio.wrap_future(_watch(helper), loop=loop)])
+            await _until_done(helper, loop)
             if self._helper is helper:
                 self._helper = None
                 return self._take(helper.result())
@@ -309,16 +309,24 @@ def _in_thread(handle: _native.Request) -> concurrent.futures.Future[Output | No
     return future
 
 
-def _watch(helper: concurrent.futures.Future[Output | None]) -> concurrent.futures.Future[None]:
-    """A future that ends with the helper and may be cancelled without touching it."""
-    watch: concurrent.futures.Future[None] = concurrent.futures.Future()
+async def _until_done(
+    helper: concurrent.futures.Future[Output | None], loop: asyncio.AbstractEventLoop
+) -> None:
+    """Waits for a thread's future; cancelling the wait, or closing the loop, leaves it alone."""
+    ended = loop.create_future()
 
-    def ended(_: object) -> None:
-        if watch.set_running_or_notify_cancel():
-            watch.set_result(None)
+    def wake() -> None:
+        if not ended.done():
+            ended.set_result(None)
 
-    helper.add_done_callback(ended)
-    return watch
+    def tell(_: object) -> None:
+        try:
+            loop.call_soon_threadsafe(wake)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            pass
+
+    helper.add_done_callback(tell)
+    await ended
 
 
 __all__ = ["Request", "Result", "Status"]

@@ -49,8 +49,9 @@ void at_exit() {
   orlop_log_set(nullptr, nullptr, 0);
   const std::lock_guard lock(registry().mutex);
   for (RequestHandle* request : registry().live) orlop_cancel(request->get());
+  int tries = 0;  // 2 seconds for all together
   for (RequestHandle* request : registry().live) {
-    for (int tries = 0; tries < 2000; ++tries) {
+    for (; tries < 2000; ++tries) {
       orlop_request_info info{};
       info.struct_size = sizeof info;
       if (orlop_get_status(request->get(), &info, nullptr) < 0) break;

@@ -4,6 +4,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -81,6 +82,12 @@ class Request {
   nb::object get(nb::handle timeout) {
     const int64_t us = to_timeout_us(timeout);
     auto handle = usable(handle_, "request");
+    // The library refuses overlapping gets, but what it points to must also outlast the way back
+    // into the interpreter.
+    if (taking_.exchange(true)) {
+      raise_error(ORLOP_E_BUSY, "another thread takes this request's output");
+    }
+    const Reset reset{taking_};
     orlop_output out{};
     out.struct_size = sizeof out;
     orlop_error error = new_error();
@@ -141,7 +148,12 @@ class Request {
   bool closed() const { return handle_ == nullptr; }
 
  private:
+  struct Reset {
+    std::atomic<bool>& flag;
+    ~Reset() { flag.store(false); }
+  };
   std::shared_ptr<RequestHandle> handle_;
+  std::atomic<bool> taking_{false};
 };
 
 class Engine;
@@ -228,7 +240,11 @@ class Engine {
       handle.reset();
       return answer;
     });
-    check(status, error);
+    if (status < 0) {
+      std::string message = error.message;  // names the field as C does
+      if (message.rfind("stop_tokens", 0) == 0) message.replace(0, 11, params.stop_tokens_name);
+      raise_error(status, message);
+    }
     return new Request(request);
   }
 

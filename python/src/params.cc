@@ -155,7 +155,9 @@ void set_stop(Params& p, const char* name, nb::handle value) {
   p.c.n_stop = p.stop.size();
 }
 
-void set_stop_token_ids(Params& p, const char* name, nb::handle value) {
+void set_stop_tokens(Params& p, const char* name, nb::handle value) {
+  if (p.c.stop_tokens) raise_type_error("give stop_tokens or stop_token_ids, not both");
+  p.stop_tokens_name = name;
   p.stop_tokens = to_ids(value, name);
   p.c.stop_tokens = p.stop_tokens.data();
   p.c.n_stop_tokens = p.stop_tokens.size();
@@ -178,7 +180,8 @@ constexpr struct {
     {"seed", set_seed},
     {"logit_bias", set_logit_bias},
     {"stop", set_stop},
-    {"stop_token_ids", set_stop_token_ids},
+    {"stop_tokens", set_stop_tokens},
+    {"stop_token_ids", set_stop_tokens},  // the name that other engines use
     {"ignore_eos", set_flag<ORLOP_GENERATE_IGNORE_EOS, false>},
     {"logprobs", set_logprobs<&G::logprobs>},
     {"prompt_logprobs", set_logprobs<&G::prompt_logprobs>},

@@ -19,6 +19,7 @@ struct Params {
   std::vector<std::string> stop_text;
   std::vector<orlop_string> stop;
   std::vector<int32_t> stop_tokens;
+  const char* stop_tokens_name = "stop_tokens";  // as the caller spelled it
   std::vector<int32_t> tokens;
 
   // TypeError: an unknown name or a value of the wrong kind; InvalidArgumentError: a value that the

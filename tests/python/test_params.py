@@ -35,9 +35,10 @@ def test_unknown_names_the_nearest(tiny_engine):
         submit(tiny_engine, temperatur=1.0)
     with pytest.raises(TypeError, match="unknown parameter 'zzz'; known are:.*max_tokens"):
         submit(tiny_engine, zzz=1)
-    # The core's name for it, and one that does not exist even as None.
-    with pytest.raises(TypeError, match="'stop_tokens'.*'stop_token_ids'"):
-        submit(tiny_engine, stop_tokens=None)
+    with pytest.raises(TypeError, match="'max_token'.*'max_tokens'"):  # not even None
+        submit(tiny_engine, max_token=None)
+    with pytest.raises(TypeError, match="not both"):
+        submit(tiny_engine, stop_tokens=[5], stop_token_ids=[5])
 
 
 @pytest.mark.parametrize("name", integers)
@@ -100,10 +101,9 @@ def test_flags_are_booleans(tiny_engine, name, value):
         ("presence_penalty", 2.1),
         ("frequency_penalty", -2.1),
         ("frequency_penalty", 2.1),
-        ("stop", ""),
-        ("stop", ["a", ""]),
         ("stop", "\ud800"),
         ("stop_token_ids", [131]),  # the vocabulary has 131
+        ("stop_tokens", [131]),
         ("stop_token_ids", [-1]),
         ("stop_token_ids", [2**31]),
         ("logit_bias", {-1: 1.0}),
@@ -138,6 +138,13 @@ def test_values_out_of_range_name_the_field(tiny_engine, name, value):
 def test_wrong_containers_name_the_field(tiny_engine, name, value):
     with pytest.raises(TypeError, match=name):
         submit(tiny_engine, **{name: value})
+
+
+def test_stops_are_checked(engine):
+    for bad in ("", ["a", ""], ["x"] * 1000, "x" * 10_000):
+        with pytest.raises(ValueError, match="stop"):
+            engine.async_generate("x", stop=bad)
+    assert engine.generate("x", stop=[], max_tokens=1).finish_reason == "length"
 
 
 def test_none_is_the_default(tiny_engine):
@@ -262,7 +269,7 @@ def test_any_value(tiny_engine, name, value):
     try:
         result = submit(tiny_engine, **{"max_tokens": 1, name: value} if name != "max_tokens" else
                         {"max_tokens": min(value, 3) if type(value) is int else value})
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, orlop.UnsupportedError) as error:
         assert name in str(error)
     else:
         assert result.finish_reason in ("stop", "length")

@@ -33,15 +33,27 @@ def counts(text: str) -> list[int]:
     return values
 
 
+# Keys of the engine's configuration, with --names of the same spelling.
+_engine: dict[str, dict[str, Any]] = {
+    "device": {"help": "default: cpu"},
+    "compute": {"help": "bf16, int8 or fp32; default: best for this machine"},
+    "quant": {"help": "quantize weights at load"},
+    "kv_dtype": {"help": "what the KV cache stores: bf16 or fp32"},
+    "kv_bytes": {"type": positive, "help": "bytes of the KV cache"},
+    "block_size": {"type": positive, "help": "tokens a KV page"},
+    "threads": {"type": positive, "help": "default: from cores and quota"},
+    "max_context": {"type": positive, "help": "tokens of one sequence"},
+    "max_running_seqs": {"type": positive, "help": "sequences of one step"},
+    "max_waiting": {"type": positive, "help": "requests that may wait"},
+    "step_tokens": {"type": positive, "help": "tokens of one step"},
+    "load": {"choices": ("mmap", "read"), "help": "map the file, or read it into memory"},
+}
+
+
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("engine")
-    group.add_argument("--device", help="cpu, cuda, cuda:1, ...")
-    group.add_argument("--compute", help="bf16, int8 or fp32 arithmetic; default: best here")
-    group.add_argument("--quant", help="quantize weights at load")
-    group.add_argument("--kv-dtype", help="bf16, fp16, int8, uint4")
-    group.add_argument("--threads", type=positive, help="default: from cores and quota")
-    group.add_argument("--max-context", type=positive, help="tokens of one sequence")
-    group.add_argument("--load", choices=("mmap", "read"), help="map the file, or read it")
+    for name, settings in _engine.items():
+        group.add_argument("--" + name.replace("_", "-"), dest=name, **settings)
     group.add_argument("-q", "--quiet", action="store_true", help="no facts and progress on stderr")
     group.add_argument(
         "--log", choices=("error", "warning", "info", "debug"), help="the library's log on stderr"
@@ -124,10 +136,7 @@ class _Progress:
 def load(args: argparse.Namespace, **defaults: Any) -> Engine:
     """The engine that the options ask for; says what it is on stderr."""
     config: dict[str, Any] = dict(defaults)
-    for name in ("device", "compute", "quant", "kv_dtype", "threads", "max_context", "load"):
-        value = getattr(args, name)
-        if value is not None:
-            config[name] = value
+    config |= {name: getattr(args, name) for name in _engine if getattr(args, name) is not None}
     if args.log:
         import logging
 
