@@ -294,8 +294,9 @@ Value Interp::item(const Value& v, const Value& key) {
 
 Value Interp::attribute(const Value& v, const StrPtr& name, int id) {
   const std::string_view text = name->text;
-  if (text.substr(0, 2) == "__") return Value::undefined(Why::unsafe, name, v.kind);
-  if (v.is(Kind::undefined)) raise_undefined(run, v);
+  const bool dunder = text.substr(0, 2) == "__";
+  if (v.is(Kind::undefined) && (!dunder || v.why == Why::unsafe)) raise_undefined(run, v);
+  if (dunder) return Value::undefined(Why::unsafe, name, v.kind);
   if (id >= 0) {
     const Has has = has_method(v.kind, id);
     if (has == Has::unsafe) return Value::undefined(Why::unsafe, name, v.kind);

@@ -85,7 +85,8 @@ Value center(Interp& in, const Value& v, const Args& args) {
   return in.method(to_string(in.run, v), method_id("center"), width);
 }
 Value format(Interp& in, const Value& v, const Args& args) {
-  if (!args.named.empty()) in.run.error("format: named values are not supported");
+  if (!args.named.empty()) fail(Status::unsupported, "chat template, line ", in.run.line,
+                                ": format with named values is not supported");
   return in.binary(Op::mod, to_string(in.run, v), in.run.list(args.plain, Kind::tuple));
 }
 Value integer(Interp& in, const Value& v, const Args& args) {

@@ -264,7 +264,7 @@ Value Interp::method(const Value& v, int id, const Args& args) {
   const char* who = names[id];
   if (v.markup)
     fail(Status::unsupported, "chat template, line ", run.line,
-         ": methods of the result of |safe or |escape are not supported");
+         ": a method of the result of |safe or |escape is not supported");
   switch (v.kind) {
     case Kind::string: return string_method(run, v, m, args);
     case Kind::dict:

@@ -249,7 +249,7 @@ Value arithmetic(Run& run, Op op, const Value& a, const Value& b) {
       if (x == 0 && y < 0) run.error("0.0 cannot be raised to a negative power");
       if (x < 0 && y != std::floor(y))
         fail(Status::unsupported, "chat template, line ", run.line,
-             ": complex numbers are not supported");
+             ": a complex number is not supported");
       const double r = std::pow(x, y);
       if (std::isinf(r) && std::isfinite(x) && std::isfinite(y))
         run.error("numerical result out of range");
