@@ -1,11 +1,12 @@
 // Speed of linear layers against what this machine can do, both measured in this process and in
 // turns: multiply-add throughput (vpdpbusd, vdpbf16ps, f32 fma) and read bandwidth.
-//   bench_ops_matmul [gemm|gemv|all] [threads] [m]
+//   bench_ops_matmul [gemm|gemv|cached|all] [threads] [m] [type]
 // Times are the least of several short runs, so other work on the machine shows as little as can be.
 #include <immintrin.h>
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,7 +23,14 @@ using namespace orlop;
 
 namespace {
 
+bool alone = false;  // one thread: count its CPU time, not what others take of the core
+
 double now() {
+  if (alone) {
+    timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+  }
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
@@ -118,10 +126,12 @@ void bench(cpu::ThreadPool& pool, const Case& c, Compute compute, int64_t m, boo
   const Exec exec{&kernels, nullptr, &pool};
   const MatmulArgs args{&d, packed.p, x.data(), c.k, out.data(), c.n, m, nullptr, false, work.p};
   double best = 1e30, limit = 0;
-  for (int i = 0; i < 25; ++i) {
+  const double begin = now();
+  for (int i = 0; i < 25 && (i < 4 || now() - begin < 0.6); ++i) {
+    const int repeat = packed.bytes < (1 << 20) && m == 1 ? 20 : 1;
     const double t = now();
-    kernels.matmul(exec, args);
-    best = std::min(best, now() - t);
+    for (int j = 0; j < repeat; ++j) kernels.matmul(exec, args);
+    best = std::min(best, (now() - t) / repeat);
     if (bandwidth) {
       const double r = now();
       pool.run(read_all, &packed, static_cast<int64_t>(packed.bytes / 512));
@@ -145,10 +155,20 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "all";
   cpu::ThreadPool pool(argc > 2 ? std::atoi(argv[2]) : 2);
   const int64_t m = argc > 3 ? std::atoi(argv[3]) : 512;
-  std::printf("threads %d\n", pool.size());
+  alone = pool.size() == 1;
+  std::printf("threads %d%s\n", pool.size(), alone ? ", CPU time" : "");
   using enum FileType;
+  const std::string only = argc > 4 ? argv[4] : "";
+  if (what == "cached") {  // weights in the second-level cache: what the kernel itself can eat
+    for (const FileType t : {q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, bf16, f32})
+      for (const Compute compute : {Compute::int8, Compute::bf16, Compute::fp32})
+        if ((!is_float(t) || compute != Compute::int8) && (only.empty() || only == info(t).name))
+          bench(pool, {t, 1024, is_float(t) ? 128 : 512, Glu::none}, compute, 1, true);
+    return 0;
+  }
   if (what != "gemv") {
     for (const FileType t : {q4_0, q4_1, q8_0, q4_k, q6_k, q5_k, iq4_nl, bf16, f32}) {
+      if (!only.empty() && only != info(t).name) continue;
       for (const Compute compute : {Compute::int8, Compute::bf16, Compute::fp32}) {
         if (is_float(t) && compute == Compute::int8) continue;
         const bool k = info(t).block_elems == 256;
@@ -161,7 +181,7 @@ int main(int argc, char** argv) {
   if (what != "gemm") {
     for (const FileType t : {q4_0, q4_1, q5_0, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, bf16, f32})
       for (const Compute compute : {Compute::int8, Compute::bf16, Compute::fp32})
-        if (!is_float(t) || compute != Compute::int8)
+        if ((!is_float(t) || compute != Compute::int8) && (only.empty() || only == info(t).name))
           bench(pool, {t, 4096, is_float(t) ? 8192 : 32768, Glu::none}, compute, 1, true);
   }
 }

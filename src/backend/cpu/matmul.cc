@@ -35,7 +35,7 @@ struct Part {
   FileType type;
   TileFns fns;
   const unsigned char* packed;
-  int64_t tile_bytes, first_tile, tiles, first_column, columns;
+  int64_t tile_bytes, first_pair, tiles, first_column, columns;
   const unsigned char* act;
   int64_t act_row_bytes;
 };
@@ -43,7 +43,7 @@ struct Part {
 struct Job {
   const MatmulArgs* args;
   const MatmulIsa* isa;
-  int64_t groups, tiles, blocks, chunk_blocks;  // chunk_blocks: row blocks that share the cache
+  int64_t groups, pairs, blocks, chunk_blocks;  // chunk_blocks: row blocks that share the cache
   bool split_rows;
   PrepareFn prepare[2];
   unsigned char* act[2];
@@ -66,36 +66,47 @@ void prepare_rows(const void* p, int64_t begin, int64_t end, int) {
   }
 }
 
-void run_tile(const Job& job, int64_t t, int64_t block_begin, int64_t block_end) {
+// A pair of tiles: neighbours in a part, or gate and up.
+void run_pair(const Job& job, int64_t pair, int64_t block_begin, int64_t block_end) {
   const MatmulArgs& a = *job.args;
-  const Glu glu = a.desc->glu;
+  const bool glu = a.desc->glu != Glu::none;
   int p = 0;
-  if (glu == Glu::none)
-    while (t >= job.part[p].first_tile + job.part[p].tiles) ++p;
+  if (!glu)
+    while (p + 1 < job.parts && pair >= job.part[p + 1].first_pair) ++p;
   const Part& part = job.part[p];
-  const int64_t in_part = t - part.first_tile;
-  const int64_t column = part.first_column + in_part * 16;
-  const unsigned char* tile = part.packed + in_part * part.tile_bytes;
-  alignas(64) float c[8 * 16], up[8 * 16];
+  const int64_t tile = glu ? pair : 2 * (pair - part.first_pair);
+  const unsigned char* tile0 = part.packed + tile * part.tile_bytes;
+  const bool two = glu || tile + 1 < part.tiles;
+  const unsigned char* tile1 = glu ? job.part[1].packed + tile * job.part[1].tile_bytes
+                               : two ? tile0 + part.tile_bytes
+                                     : tile0;
+  const bool same_type = !glu || job.part[1].type == part.type;
+  const int64_t column = part.first_column + tile * 16;
+  alignas(64) float c[2 * 8 * 16], up[2 * 8 * 16];
   Epilogue e;
-  e.c = c;
-  e.up = up;
   e.out_stride = a.out_stride;
-  e.bias = a.bias ? a.bias + column : nullptr;
-  e.columns = static_cast<int>(std::min<int64_t>(16, part.columns - in_part * 16));
   e.accumulate = a.accumulate;
-  e.glu = glu;
+  e.glu = a.desc->glu;
   for (int64_t b = block_begin; b < block_end; ++b) {
     const Block block = block_at(a.m, b);
-    part.fns.rows[block.index](tile, part.act + block.row * part.act_row_bytes, job.groups, c);
-    if (glu != Glu::none) {
-      const Part& second = job.part[1];
-      second.fns.rows[block.index](second.packed + t * second.tile_bytes,
-                                   second.act + block.row * second.act_row_bytes, job.groups, up);
-    }
-    e.out = a.out + block.row * a.out_stride + column;
     e.rows = block.rows;
-    job.isa->epilogue(e);
+    e.c = c;
+    e.up = c + 16 * block.rows;
+    const TileFn fn = part.fns.rows[block.index];
+    fn(tile0, same_type ? tile1 : tile0, part.act + block.row * part.act_row_bytes, job.groups, c);
+    if (!same_type) {
+      const Part& second = job.part[1];
+      second.fns.rows[block.index](tile1, tile1, second.act + block.row * second.act_row_bytes,
+                                   job.groups, up);
+      e.up = up;
+    }
+    for (int i = 0; i < (glu || !two ? 1 : 2); ++i) {
+      e.columns = static_cast<int>(std::min<int64_t>(16, part.columns - (tile + i) * 16));
+      e.out = a.out + block.row * a.out_stride + column + 16 * i;
+      e.bias = a.bias ? a.bias + column + 16 * i : nullptr;
+      job.isa->epilogue(e);
+      e.c += 16 * block.rows;
+    }
   }
 }
 
@@ -103,14 +114,14 @@ void run_tiles(const void* p, int64_t begin, int64_t end, int) {
   const Job& job = *static_cast<const Job*>(p);
   if (job.split_rows) {  // items: row chunk by row chunk, every tile of it
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t b = i / job.tiles * job.chunk_blocks;
-      run_tile(job, i % job.tiles, b, std::min(b + job.chunk_blocks, job.blocks));
+      const int64_t b = i / job.pairs * job.chunk_blocks;
+      run_pair(job, i % job.pairs, b, std::min(b + job.chunk_blocks, job.blocks));
     }
     return;
   }
   for (int64_t b = 0; b < job.blocks; b += job.chunk_blocks)
     for (int64_t t = begin; t < end; ++t)
-      run_tile(job, t, b, std::min(b + job.chunk_blocks, job.blocks));
+      run_pair(job, t, b, std::min(b + job.chunk_blocks, job.blocks));
 }
 
 bool on_int8(FileType type, Compute compute) {
@@ -135,7 +146,6 @@ void matmul_run(const Exec& exec, const MatmulArgs& args, const MatmulIsa& isa, 
   job.args = &args;
   job.isa = &isa;
   job.groups = (d.k + 31) / 32;
-  job.tiles = linear_tiles(d);
   job.blocks = block_count(args.m);
   job.parts = d.part_count;
 
@@ -169,9 +179,10 @@ void matmul_run(const Exec& exec, const MatmulArgs& args, const MatmulIsa& isa, 
     part.columns = d.part_n[p];
     part.packed = packed;
     if (p > 0 && !glu) {
-      part.first_tile = job.part[p - 1].first_tile + job.part[p - 1].tiles;
+      part.first_pair = job.pairs;
       part.first_column = job.part[p - 1].first_column + job.part[p - 1].columns;
     }
+    job.pairs = glu ? part.tiles : part.first_pair + (part.tiles + 1) / 2;
     packed += glu ? part.tile_bytes : part.tiles * part.tile_bytes;
   }
   if (glu)  // gate and up tiles alternate
@@ -179,12 +190,12 @@ void matmul_run(const Exec& exec, const MatmulArgs& args, const MatmulIsa& isa, 
 
   const int threads = pool ? pool->size() : 1;
   job.chunk_blocks = std::max<int64_t>(1, cache_bytes / (row_bytes * 8));
-  if (job.tiles < 4 * threads && job.blocks >= 2) {
+  if (job.pairs < 4 * threads && job.blocks >= 2) {
     job.split_rows = true;
     job.chunk_blocks = std::min(job.chunk_blocks, std::max<int64_t>(1, job.blocks / (2 * threads)));
   }
   const int64_t items =
-      job.split_rows ? (job.blocks + job.chunk_blocks - 1) / job.chunk_blocks * job.tiles : job.tiles;
+      job.split_rows ? (job.blocks + job.chunk_blocks - 1) / job.chunk_blocks * job.pairs : job.pairs;
   if (!pool || threads == 1 || args.m * d.k <= alone_elems)
     prepare_rows(&job, 0, job.blocks, 0);
   else

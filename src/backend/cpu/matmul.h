@@ -81,8 +81,10 @@ constexpr PackInfo pack_infos[file_type_count] = {
 
 constexpr int int8_chunk = 64, bf16_chunk = 80, fp32_chunk = 128;  // bytes per row and group
 
-// c [R, 16] = block of R rows times one tile.
-using TileFn = void (*)(const unsigned char* tile, const unsigned char* act, int64_t groups, float* c);
+// c [2, R, 16] = block of R rows times each of two tiles. The tiles may be one and the same; its
+// second result is not used then.
+using TileFn = void (*)(const unsigned char* tile0, const unsigned char* tile1, const unsigned char* act,
+                        int64_t groups, float* c);
 struct TileFns {
   TileFn rows[4];  // R = 1, 2, 4, 8
 };

@@ -11,7 +11,7 @@ using I = __m256i;
 using F = __m256;
 using Mask = __m256i;
 constexpr int lanes = 8;
-constexpr int int8_rows = 4, fp32_rows = 8;  // 16 registers
+constexpr int int8_rows = 2, fp32_rows = 4;  // 16 registers hold two vectors of each
 
 #define OP [[gnu::always_inline]] inline
 OP I load_int(const unsigned char* p) {
@@ -64,6 +64,11 @@ OP F broadcast(const unsigned char* p) {
   __builtin_memcpy(&v, p, 4);
   return _mm256_set1_ps(v);
 }
+OP I broadcast_int(const unsigned char* p) {
+  int32_t v;
+  __builtin_memcpy(&v, p, 4);
+  return dwords(v);
+}
 OP void store(float* p, F v) { _mm256_storeu_ps(p, v); }
 OP F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
 OP F mul(F a, F b) { return _mm256_mul_ps(a, b); }
@@ -104,9 +109,7 @@ OP I zero_dot(const unsigned char* negated_sum) {
   if constexpr (Zero == 0 || Zero == 128) {
     return zero_int();
   } else {
-    int32_t v;
-    __builtin_memcpy(&v, negated_sum, 4);
-    return _mm256_slli_epi32(dwords(v), __builtin_ctz(Zero));
+    return _mm256_slli_epi32(broadcast_int(negated_sum), __builtin_ctz(Zero));
   }
 }
 // vpmaddubsw adds two products in int16: at most 2 * 63 * 127 for codes below 64. Codes of 8 bits are
@@ -120,12 +123,9 @@ struct Dot {
       w = _mm256_abs_epi8(sign);
     }
   }
-  [[gnu::always_inline]] inline I add(I acc, const unsigned char* a) const {
-    int32_t v;
-    __builtin_memcpy(&v, a, 4);
-    I x = dwords(v);
-    if constexpr (Zero == 128) x = _mm256_sign_epi8(x, sign);
-    return add_int(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
+  [[gnu::always_inline]] inline I add(I acc, I a) const {
+    if constexpr (Zero == 128) a = _mm256_sign_epi8(a, sign);
+    return add_int(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1)));
   }
 };
 template <int Bytes, int Rows>

@@ -3,7 +3,7 @@ using I = __m512i;
 using F = __m512;
 using Mask = __mmask16;
 constexpr int lanes = 16;
-constexpr int int8_rows = 8, fp32_rows = 8;
+constexpr int int8_rows = 4, fp32_rows = 8;  // 32 registers hold two vectors of each
 
 #define OP [[gnu::always_inline]] inline
 OP I load_int(const unsigned char* p) { return _mm512_loadu_si512(p); }
@@ -43,6 +43,11 @@ OP F broadcast(const unsigned char* p) {
   __builtin_memcpy(&v, p, 4);
   return _mm512_set1_ps(v);
 }
+OP I broadcast_int(const unsigned char* p) {
+  int32_t v;
+  __builtin_memcpy(&v, p, 4);
+  return dwords(v);
+}
 OP void store(float* p, F v) { _mm512_storeu_ps(p, v); }
 OP F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 OP F mul(F a, F b) { return _mm512_mul_ps(a, b); }
@@ -77,19 +82,15 @@ OP I zero_dot(const unsigned char* negated_sum) {
   if constexpr (Zero == 0) {
     return zero_int();
   } else {
-    int32_t v;
-    __builtin_memcpy(&v, negated_sum, 4);
-    return _mm512_slli_epi32(dwords(v), __builtin_ctz(Zero));
+    return _mm512_slli_epi32(broadcast_int(negated_sum), __builtin_ctz(Zero));
   }
 }
 template <int Zero>
 struct Dot {
   I w;
   [[gnu::always_inline]] inline explicit Dot(I codes) : w(codes) {}
-  [[gnu::always_inline]] inline I add(I acc, const unsigned char* a) const {
-    int32_t v;
-    __builtin_memcpy(&v, a, 4);
-    return _mm512_dpbusd_epi32(acc, w, dwords(v));
+  [[gnu::always_inline]] inline I add(I acc, I a) const {
+    return _mm512_dpbusd_epi32(acc, w, a);
   }
 };
 // Few rows stream weights from memory: fetch ahead. Many rows find them in the cache.

@@ -32,10 +32,8 @@ struct Table {
 template <FileType T>
 constexpr Table<T> table{};
 
-OP F dp(F acc, I w, const unsigned char* a) {
-  int32_t v;
-  __builtin_memcpy(&v, a, 4);
-  return _mm512_dpbf16_ps(acc, reinterpret_cast<__m512bh>(w), reinterpret_cast<__m512bh>(dwords(v)));
+OP F dp(F acc, I w, I a) {
+  return _mm512_dpbf16_ps(acc, reinterpret_cast<__m512bh>(w), reinterpret_cast<__m512bh>(a));
 }
 
 // Weights 4 J .. 4 J + 3 of every column as bf16 pairs (k0, k2) and (k1, k3).
@@ -66,62 +64,89 @@ OP void pairs(const unsigned char* code, I low_table, I high_table, I& even, I& 
   }
 }
 
-template <FileType T, int R>
-void tile_bf16(const unsigned char* tile, const unsigned char* act, int64_t groups, float* c) {
+template <FileType T, int R, int R0, int N>
+OP void bf16_part(const Columns& first, const Columns& second, const unsigned char* act, int64_t groups) {
   constexpr PackInfo f = pack_info(T);
-  const unsigned char* code = tile + scale_bytes(T, groups);
-  F acc[R];
-  for (int r = 0; r < R; ++r) acc[r] = zero();
+  const unsigned char* code[2] = {first.tile + scale_bytes(T, groups),
+                                  second.tile + scale_bytes(T, groups)};
+  F acc[2][N];
+  for (int r = 0; r < N; ++r) acc[0][r] = acc[1][r] = zero();
   if constexpr (f.low_bits == 0) {
-    F acc2[R];
-    for (int r = 0; r < R; ++r) acc2[r] = zero();
-    for (int64_t g = 0; g < groups; ++g, code += f.code_bytes, act += R * bf16_chunk) {
-      prefetch<f.code_bytes, R>(code);
-      static_for<0, 8>([&](auto jj) __attribute__((always_inline)) {
+    F acc2[2][N];
+    for (int r = 0; r < N; ++r) acc2[0][r] = acc2[1][r] = zero();
+    for (int64_t g = 0; g < groups; ++g, act += R * bf16_chunk) {
+      for (int v = 0; v < 2; ++v) prefetch<f.code_bytes, R>(code[v]);
+      static_for<0, 16>([&](auto jj) __attribute__((always_inline)) {
         constexpr int j = decltype(jj)::value;
-        const I even = load_int(code + 128 * j), odd = load_int(code + 128 * j + 64);
-        for (int r = 0; r < R; ++r) {
-          acc[r] = dp(acc[r], even, act + 64 * r + 8 * j);
-          acc2[r] = dp(acc2[r], odd, act + 64 * r + 8 * j + 4);
+        const I w0 = load_int(code[0] + 64 * j), w1 = load_int(code[1] + 64 * j);
+        for (int r = 0; r < N; ++r) {
+          const I a = broadcast_int(act + 64 * (R0 + r) + 4 * j);
+          F& to0 = j % 2 == 0 ? acc[0][r] : acc2[0][r];
+          F& to1 = j % 2 == 0 ? acc[1][r] : acc2[1][r];
+          to0 = dp(to0, w0, a);
+          to1 = dp(to1, w1, a);
         }
       });
+      for (int v = 0; v < 2; ++v) code[v] += f.code_bytes;
     }
-    for (int r = 0; r < R; ++r) acc[r] = add(acc[r], acc2[r]);
+    for (int v = 0; v < 2; ++v)
+      for (int r = 0; r < N; ++r) acc[v][r] = add(acc[v][r], acc2[v][r]);
   } else {
     const unsigned char* t = reinterpret_cast<const unsigned char*>(table<T>.v);
     const I low_table = load_int(t), high_table = load_int(t + 64);
-    Scales<T> scales;
-    scales.at = tile;
-    scales.c0 = 0;
-    for (int64_t g = 0; g < groups; g += f.super_groups, scales.at += f.super_bytes) {
-      scales.start_super();
-      for (int q = 0; q < f.super_groups; ++q, code += f.code_bytes, act += R * bf16_chunk) {
-        prefetch<f.code_bytes, R>(code);
+    Scales<T> scales[2] = {{first.tile, 0, {}, {}}, {second.tile, 0, {}, {}}};
+    for (int64_t g = 0; g < groups; g += f.super_groups) {
+      for (int v = 0; v < 2; ++v) scales[v].start_super();
+      for (int q = 0; q < f.super_groups; ++q, act += R * bf16_chunk) {
+        for (int v = 0; v < 2; ++v) prefetch<f.code_bytes, R>(code[v]);
         static_for<0, f.halves>([&](auto half) __attribute__((always_inline)) {
           constexpr int h = decltype(half)::value, per_half = 8 / f.halves;
-          F dot[R], dot2[R];
-          for (int r = 0; r < R; ++r) dot[r] = dot2[r] = zero();
+          F dot[2][N], dot2[2][N];
+          for (int v = 0; v < 2; ++v)
+            for (int r = 0; r < N; ++r) dot[v][r] = dot2[v][r] = zero();
           static_for<h * per_half, (h + 1) * per_half>([&](auto jj) __attribute__((always_inline)) {
             constexpr int j = decltype(jj)::value;
-            I even, odd;
-            pairs<T, j>(code, low_table, high_table, even, odd);
-            for (int r = 0; r < R; ++r) {
-              dot[r] = dp(dot[r], even, act + 64 * r + 8 * j);
-              dot2[r] = dp(dot2[r], odd, act + 64 * r + 8 * j + 4);
+            I even[2], odd[2];
+            for (int v = 0; v < 2; ++v) pairs<T, j>(code[v], low_table, high_table, even[v], odd[v]);
+            for (int r = 0; r < N; ++r) {
+              const I a = broadcast_int(act + 64 * (R0 + r) + 8 * j);
+              dot[0][r] = dp(dot[0][r], even[0], a);
+              dot[1][r] = dp(dot[1][r], even[1], a);
+            }
+            for (int r = 0; r < N; ++r) {
+              const I a = broadcast_int(act + 64 * (R0 + r) + 8 * j + 4);
+              dot2[0][r] = dp(dot2[0][r], odd[0], a);
+              dot2[1][r] = dp(dot2[1][r], odd[1], a);
             }
           });
-          F scale, min;
-          scales.get(q, h, scale, min);
-          const unsigned char* sums = act + 64 * R + (f.halves == 2 ? 4 * R * (1 + h) : 0);
-          for (int r = 0; r < R; ++r) {
-            acc[r] = fma(add(dot[r], dot2[r]), scale, acc[r]);
-            if constexpr (f.has_min) acc[r] = fma(min, broadcast(sums + 4 * r), acc[r]);
+          const unsigned char* sums = act + 64 * R + 4 * R0 + (f.halves == 2 ? 4 * R * (1 + h) : 0);
+          for (int v = 0; v < 2; ++v) {
+            F scale, min;
+            scales[v].get(q, h, scale, min);
+            for (int r = 0; r < N; ++r) {
+              acc[v][r] = fma(add(dot[v][r], dot2[v][r]), scale, acc[v][r]);
+              if constexpr (f.has_min) acc[v][r] = fma(min, broadcast(sums + 4 * r), acc[v][r]);
+            }
           }
         });
+        for (int v = 0; v < 2; ++v) code[v] += f.code_bytes;
       }
+      for (int v = 0; v < 2; ++v) scales[v].at += f.super_bytes;
     }
   }
-  for (int r = 0; r < R; ++r) store(c + 16 * r, acc[r]);
+  for (int r = 0; r < N; ++r) {
+    store(first.out + 16 * (R0 + r), acc[0][r]);
+    store(second.out + 16 * (R0 + r), acc[1][r]);
+  }
+}
+
+template <FileType T, int R>
+void tile_bf16(const unsigned char* tile0, const unsigned char* tile1, const unsigned char* act,
+               int64_t groups, float* c) {
+  constexpr int n = R < 4 ? R : 4;
+  all_parts<R, n, 0>(tile0, tile1, c, [&](auto r0, const Columns& first, const Columns& second) {
+    bf16_part<T, R, decltype(r0)::value, n>(first, second, act, groups);
+  });
 }
 
 inline void prepare_bf16(const float* x, int64_t k, int64_t groups, int rows, int r,

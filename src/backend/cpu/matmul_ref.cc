@@ -150,12 +150,16 @@ void epilogue(const Epilogue& e) {
 }
 
 template <FileType T, int R>
-void tile_int8(const unsigned char* tile, const unsigned char* act, int64_t groups, float* c) {
-  any_int8(T, R, tile, act, groups, c);
+void tile_int8(const unsigned char* tile0, const unsigned char* tile1, const unsigned char* act,
+               int64_t groups, float* c) {
+  any_int8(T, R, tile0, act, groups, c);
+  if (tile1 != tile0) any_int8(T, R, tile1, act, groups, c + 16 * R);
 }
 template <FileType T, int R>
-void tile_fp32(const unsigned char* tile, const unsigned char* act, int64_t groups, float* c) {
-  any_fp32(T, R, tile, act, groups, c);
+void tile_fp32(const unsigned char* tile0, const unsigned char* tile1, const unsigned char* act,
+               int64_t groups, float* c) {
+  any_fp32(T, R, tile0, act, groups, c);
+  if (tile1 != tile0) any_fp32(T, R, tile1, act, groups, c + 16 * R);
 }
 template <FileType T>
 constexpr TileFns int8_fns = {{tile_int8<T, 1>, tile_int8<T, 2>, tile_int8<T, 4>, tile_int8<T, 8>}};

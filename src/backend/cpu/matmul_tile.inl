@@ -1,6 +1,6 @@
 // Tile kernels over a vector of 8 or 16 dwords, one lane a column. An ISA file defines the vector
 // operations and includes this inside its own namespace. Layouts and order: matmul.h.
-// c0: the first column this vector covers (a 16-column tile takes one or two passes).
+// c0: the first column this vector covers.
 
 template <int N>
 struct Index {
@@ -76,130 +76,181 @@ struct Scales {
   }
 };
 
-// Rows [R0, R0 + N) of a block of R.
+// A vector of columns: those of `tile` from c0 on, and where row 0 of the results goes.
+struct Columns {
+  const unsigned char* tile;
+  int c0;
+  float* out;
+};
+
+// Rows [R0, R0 + N) of a block of R times two vectors of columns, which share what is loaded of the
+// activations.
 template <FileType T, int R, int R0, int N>
-[[gnu::always_inline]] inline void int8_part(const unsigned char* tile, const unsigned char* act,
-                                             int64_t groups, float* c, int c0) {
+[[gnu::always_inline]] inline void int8_part(const Columns& first, const Columns& second,
+                                             const unsigned char* act, int64_t groups) {
   constexpr PackInfo f = pack_info(T);
   constexpr int sums = f.halves == 2 ? 3 : 1, negated = f.halves == 2 ? 5 : 2;
-  // One or two rows alone: two chains of integer dots hide their latency (sums are exact).
-  constexpr int chains = N <= 2 ? 2 : 1;
-  Scales<T> scales;
-  scales.at = tile;
-  scales.c0 = c0;
-  const unsigned char* code = tile + scale_bytes(T, groups);
-  F acc[N];
-  for (int r = 0; r < N; ++r) acc[r] = zero();
-  for (int64_t g = 0; g < groups; g += f.super_groups, scales.at += f.super_bytes) {
-    scales.start_super();
-    for (int q = 0; q < f.super_groups; ++q, code += f.code_bytes, act += R * int8_chunk) {
-      prefetch<f.code_bytes, N>(code);
+  // A row alone: two chains of integer dots hide their latency (integer sums are exact).
+  constexpr int chains = N == 1 ? 2 : 1;
+  Scales<T> scales[2] = {{first.tile, first.c0, {}, {}}, {second.tile, second.c0, {}, {}}};
+  const unsigned char* code[2] = {first.tile + scale_bytes(T, groups),
+                                  second.tile + scale_bytes(T, groups)};
+  F acc[2][N];
+  for (int r = 0; r < N; ++r) acc[0][r] = acc[1][r] = zero();
+  for (int64_t g = 0; g < groups; g += f.super_groups) {
+    for (int v = 0; v < 2; ++v) scales[v].start_super();
+    for (int q = 0; q < f.super_groups; ++q, act += R * int8_chunk) {
+      for (int v = 0; v < 2; ++v) prefetch<f.code_bytes, R>(code[v]);
       static_for<0, f.halves>([&](auto half) __attribute__((always_inline)) {
         constexpr int h = decltype(half)::value, per_half = 8 / f.halves;
         const unsigned char* words = act + 32 * R + 4 * R0;
-        I dot[N], dot2[N];
+        I dot[2][N], dot2[2][N];
         for (int r = 0; r < N; ++r) {
-          dot[r] = zero_dot<f.zero>(words + 4 * R * (negated + (f.halves == 2 ? h : 0)) + 4 * r);
-          if constexpr (chains == 2) dot2[r] = zero_int();
+          dot[0][r] = dot[1][r] = zero_dot<f.zero>(words + 4 * R * (negated + (f.halves == 2 ? h : 0)) + 4 * r);
+          if constexpr (chains == 2) dot2[0][r] = dot2[1][r] = zero_int();
         }
         static_for<h * per_half, (h + 1) * per_half>([&](auto jj) __attribute__((always_inline)) {
           constexpr int j = decltype(jj)::value;
-          const Dot<f.zero> w(codes<T, j>(code, c0));
+          const Dot<f.zero> w0(codes<T, j>(code[0], scales[0].c0)), w1(codes<T, j>(code[1], scales[1].c0));
           for (int r = 0; r < N; ++r) {
-            I& to = chains == 2 && j % 2 == 1 ? dot2[r] : dot[r];
-            to = w.add(to, act + 32 * (R0 + r) + 4 * j);
+            const I a = broadcast_int(act + 32 * (R0 + r) + 4 * j);
+            I& to0 = chains == 2 && j % 2 == 1 ? dot2[0][r] : dot[0][r];
+            I& to1 = chains == 2 && j % 2 == 1 ? dot2[1][r] : dot[1][r];
+            to0 = w0.add(to0, a);
+            to1 = w1.add(to1, a);
           }
         });
-        F scale, min;
-        scales.get(q, h, scale, min);
-        for (int r = 0; r < N; ++r) {
-          if constexpr (chains == 2) dot[r] = add_int(dot[r], dot2[r]);
-          acc[r] = fma(to_float(dot[r]), mul(scale, broadcast(words + 4 * r)), acc[r]);
-          if constexpr (f.has_min)
-            acc[r] = fma(min, broadcast(words + 4 * R * (sums + (f.halves == 2 ? h : 0)) + 4 * r), acc[r]);
+        for (int v = 0; v < 2; ++v) {
+          F scale, min;
+          scales[v].get(q, h, scale, min);
+          for (int r = 0; r < N; ++r) {
+            if constexpr (chains == 2) dot[v][r] = add_int(dot[v][r], dot2[v][r]);
+            acc[v][r] = fma(to_float(dot[v][r]), mul(scale, broadcast(words + 4 * r)), acc[v][r]);
+            if constexpr (f.has_min)
+              acc[v][r] = fma(min, broadcast(words + 4 * R * (sums + (f.halves == 2 ? h : 0)) + 4 * r),
+                              acc[v][r]);
+          }
         }
       });
+      for (int v = 0; v < 2; ++v) code[v] += f.code_bytes;
     }
+    for (int v = 0; v < 2; ++v) scales[v].at += f.super_bytes;
   }
-  for (int r = 0; r < N; ++r) store(c + 16 * (R0 + r) + c0, acc[r]);
+  for (int r = 0; r < N; ++r) {
+    store(first.out + 16 * (R0 + r), acc[0][r]);
+    store(second.out + 16 * (R0 + r), acc[1][r]);
+  }
 }
 
 template <FileType T, int R, int R0, int N>
-[[gnu::always_inline]] inline void fp32_part(const unsigned char* tile, const unsigned char* act,
-                                             int64_t groups, float* c, int c0) {
+[[gnu::always_inline]] inline void fp32_part(const Columns& first, const Columns& second,
+                                             const unsigned char* act, int64_t groups) {
   constexpr PackInfo f = pack_info(T);
-  const unsigned char* code = tile + scale_bytes(T, groups);
-  F acc[N];
-  for (int r = 0; r < N; ++r) acc[r] = zero();
-  const auto step = [&](F w, int k) __attribute__((always_inline)) {
-    for (int r = 0; r < N; ++r) acc[r] = fma(w, broadcast(act + 128 * (R0 + r) + 4 * k), acc[r]);
+  const int c0[2] = {first.c0, second.c0};
+  const unsigned char* code[2] = {first.tile + scale_bytes(T, groups),
+                                  second.tile + scale_bytes(T, groups)};
+  F acc[2][N];
+  for (int r = 0; r < N; ++r) acc[0][r] = acc[1][r] = zero();
+  const auto step = [&](F w0, F w1, int k) __attribute__((always_inline)) {
+    for (int r = 0; r < N; ++r) {
+      const F a = broadcast(act + 128 * (R0 + r) + 4 * k);
+      acc[0][r] = fma(w0, a, acc[0][r]);
+      acc[1][r] = fma(w1, a, acc[1][r]);
+    }
   };
   if constexpr (f.low_bits == 0) {
-    for (int64_t g = 0; g < groups; ++g, code += f.code_bytes, act += R * fp32_chunk) {
-      prefetch<f.code_bytes, N>(code);
+    for (int64_t g = 0; g < groups; ++g, act += R * fp32_chunk) {
+      for (int v = 0; v < 2; ++v) prefetch<f.code_bytes, R>(code[v]);
       static_for<0, 8>([&](auto jj) __attribute__((always_inline)) {
         constexpr int j = decltype(jj)::value;
-        if constexpr (T == FileType::f32) {
-          for (int i = 0; i < 4; ++i) step(load_float(code + 64 * (4 * j + i) + 4 * c0), 4 * j + i);
-        } else if constexpr (T == FileType::f16) {
-          for (int i = 0; i < 4; ++i) step(load_f16(code + 32 * (4 * j + i) + 2 * c0), 4 * j + i);
+        if constexpr (T == FileType::bf16) {
+          I v[2][2];
+          for (int i = 0; i < 2; ++i)
+            for (int h = 0; h < 2; ++h) v[i][h] = load_int(code[i] + 128 * j + 64 * h + 4 * c0[i]);
+          for (int h = 0; h < 2; ++h)
+            step(as_float(shift_left_dword<16>(v[0][h])), as_float(shift_left_dword<16>(v[1][h])), 4 * j + h);
+          const I high = dwords(static_cast<int>(0xffff0000u));
+          for (int h = 0; h < 2; ++h)
+            step(as_float(bit_and(v[0][h], high)), as_float(bit_and(v[1][h], high)), 4 * j + 2 + h);
         } else {
-          const I v0 = load_int(code + 128 * j + 4 * c0), v1 = load_int(code + 128 * j + 64 + 4 * c0);
-          step(as_float(shift_left_dword<16>(v0)), 4 * j);
-          step(as_float(shift_left_dword<16>(v1)), 4 * j + 1);
-          step(as_float(bit_and(v0, dwords(static_cast<int>(0xffff0000u)))), 4 * j + 2);
-          step(as_float(bit_and(v1, dwords(static_cast<int>(0xffff0000u)))), 4 * j + 3);
+          for (int k = 4 * j; k < 4 * j + 4; ++k) {
+            if constexpr (T == FileType::f32)
+              step(load_float(code[0] + 64 * k + 4 * c0[0]), load_float(code[1] + 64 * k + 4 * c0[1]), k);
+            else
+              step(load_f16(code[0] + 32 * k + 2 * c0[0]), load_f16(code[1] + 32 * k + 2 * c0[1]), k);
+          }
         }
       });
+      for (int v = 0; v < 2; ++v) code[v] += f.code_bytes;
     }
   } else {
-    Scales<T> scales;
-    scales.at = tile;
-    scales.c0 = c0;
-    for (int64_t g = 0; g < groups; g += f.super_groups, scales.at += f.super_bytes) {
-      scales.start_super();
-      for (int q = 0; q < f.super_groups; ++q, code += f.code_bytes, act += R * fp32_chunk) {
-        prefetch<f.code_bytes, N>(code);
+    Scales<T> scales[2] = {{first.tile, first.c0, {}, {}}, {second.tile, second.c0, {}, {}}};
+    const auto value = [&](I four, auto ii, F scale, F min) __attribute__((always_inline)) {
+      constexpr int i = decltype(ii)::value;
+      if constexpr (i > 0) four = shift_right_dword<8 * i>(four);
+      if constexpr (i < 3) four = bit_and(four, dwords(255));
+      if constexpr (f.zero != 0) four = add_int(four, dwords(-f.zero));
+      if constexpr (f.has_min)
+        return fma(to_float(four), scale, min);
+      else
+        return mul(to_float(four), scale);
+    };
+    for (int64_t g = 0; g < groups; g += f.super_groups) {
+      for (int v = 0; v < 2; ++v) scales[v].start_super();
+      for (int q = 0; q < f.super_groups; ++q, act += R * fp32_chunk) {
+        for (int v = 0; v < 2; ++v) prefetch<f.code_bytes, R>(code[v]);
         static_for<0, f.halves>([&](auto half) __attribute__((always_inline)) {
           constexpr int h = decltype(half)::value, per_half = 8 / f.halves;
-          F scale, min;
-          scales.get(q, h, scale, min);
+          F scale[2], min[2];
+          for (int v = 0; v < 2; ++v) scales[v].get(q, h, scale[v], min[v]);
           static_for<h * per_half, (h + 1) * per_half>([&](auto jj) __attribute__((always_inline)) {
             constexpr int j = decltype(jj)::value;
-            const I v = codes<T, j>(code, c0);
+            const I v0 = codes<T, j>(code[0], c0[0]), v1 = codes<T, j>(code[1], c0[1]);
             static_for<0, 4>([&](auto ii) __attribute__((always_inline)) {
-              constexpr int i = decltype(ii)::value;
-              I b = v;
-              if constexpr (i > 0) b = shift_right_dword<8 * i>(b);
-              if constexpr (i < 3) b = bit_and(b, dwords(255));
-              if constexpr (f.zero != 0) b = add_int(b, dwords(-f.zero));
-              F w = to_float(b);
-              if constexpr (f.has_min)
-                w = fma(w, scale, min);
-              else
-                w = mul(w, scale);
-              step(w, 4 * j + i);
+              step(value(v0, ii, scale[0], min[0]), value(v1, ii, scale[1], min[1]),
+                   4 * j + decltype(ii)::value);
             });
           });
         });
+        for (int v = 0; v < 2; ++v) code[v] += f.code_bytes;
       }
+      for (int v = 0; v < 2; ++v) scales[v].at += f.super_bytes;
     }
   }
-  for (int r = 0; r < N; ++r) store(c + 16 * (R0 + r) + c0, acc[r]);
+  for (int r = 0; r < N; ++r) {
+    store(first.out + 16 * (R0 + r), acc[0][r]);
+    store(second.out + 16 * (R0 + r), acc[1][r]);
+  }
 }
 
-// A block of R rows in sub-blocks of at most `part_rows`, all columns of the tile.
-template <FileType T, int R, int R0 = 0>
-void tile_int8(const unsigned char* tile, const unsigned char* act, int64_t groups, float* c) {
-  constexpr int n = R < int8_rows ? R : int8_rows;
-  for (int c0 = 0; c0 < 16; c0 += lanes) int8_part<T, R, R0, n>(tile, act, groups, c, c0);
-  if constexpr (R0 + n < R) tile_int8<T, R, R0 + n>(tile, act, groups, c);
+// Calls part(rows R0 .. of a block, first columns, second columns) over the block and both tiles.
+template <int R, int Rows, int R0, class Part>
+[[gnu::always_inline]] inline void all_parts(const unsigned char* tile0, const unsigned char* tile1,
+                                             float* c, const Part& part) {
+  if constexpr (lanes == 16) {
+    part(Index<R0>{}, Columns{tile0, 0, c}, Columns{tile1, 0, c + 16 * R});
+  } else {
+    part(Index<R0>{}, Columns{tile0, 0, c}, Columns{tile0, 8, c + 8});
+    part(Index<R0>{}, Columns{tile1, 0, c + 16 * R}, Columns{tile1, 8, c + 16 * R + 8});
+  }
+  if constexpr (R0 + Rows < R) all_parts<R, Rows, R0 + Rows>(tile0, tile1, c, part);
 }
-template <FileType T, int R, int R0 = 0>
-void tile_fp32(const unsigned char* tile, const unsigned char* act, int64_t groups, float* c) {
+
+template <FileType T, int R>
+void tile_int8(const unsigned char* tile0, const unsigned char* tile1, const unsigned char* act,
+               int64_t groups, float* c) {
+  constexpr int n = R < int8_rows ? R : int8_rows;
+  all_parts<R, n, 0>(tile0, tile1, c, [&](auto r0, const Columns& first, const Columns& second) {
+    int8_part<T, R, decltype(r0)::value, n>(first, second, act, groups);
+  });
+}
+template <FileType T, int R>
+void tile_fp32(const unsigned char* tile0, const unsigned char* tile1, const unsigned char* act,
+               int64_t groups, float* c) {
   constexpr int n = R < fp32_rows ? R : fp32_rows;
-  for (int c0 = 0; c0 < 16; c0 += lanes) fp32_part<T, R, R0, n>(tile, act, groups, c, c0);
-  if constexpr (R0 + n < R) tile_fp32<T, R, R0 + n>(tile, act, groups, c);
+  all_parts<R, n, 0>(tile0, tile1, c, [&](auto r0, const Columns& first, const Columns& second) {
+    fp32_part<T, R, decltype(r0)::value, n>(first, second, act, groups);
+  });
 }
 template <FileType T>
 constexpr TileFns int8_fns = {{tile_int8<T, 1>, tile_int8<T, 2>, tile_int8<T, 4>, tile_int8<T, 8>}};
