@@ -1,6 +1,8 @@
 // Times the ops apart from matmul on this machine: fork and join, attention (decode with one long
 // sequence, prefill), norm, kv_store, sampling. `bench_ops_small [threads]`; the best of several
 // repetitions, with bytes moved or products made a second.
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -18,12 +20,22 @@ using namespace orlop;
 
 namespace {
 
+// With one thread its own CPU time is taken, which other work on the machine disturbs less.
+bool alone = false;
+double now() {
+  if (!alone)
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
 double best_of(int repetitions, const std::function<void()>& f) {
   double best = 1e9;
   for (int i = 0; i < repetitions; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
+    const double begin = now();
     f();
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    best = std::min(best, now() - begin);
   }
   return best;
 }
@@ -124,9 +136,17 @@ void rows_and_sampling(const Kernels& k, cpu::ThreadPool& pool) {
 int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::atoi(argv[1]) : cpu::default_threads().threads;
   cpu::ThreadPool pool(threads);
-  const auto nothing = [](const void*, int64_t, int64_t, int) {};
-  const double fork = best_of(20, [&] { for (int i = 0; i < 1000; ++i) pool.run(nothing, nullptr, 64); }) / 1000;
-  std::printf("%d threads, fork and join %.2f us\n", threads, fork * 1e6);
+  alone = threads == 1;
+  // Regions of some microseconds of arithmetic each, against the same work in one piece.
+  const auto chain = [](const void*, int64_t begin, int64_t end, int) {
+    volatile float x = 1;
+    for (int64_t i = begin; i < end; ++i) x = x * 0.999f;
+  };
+  const int64_t work = 1000 * threads;
+  const double one = best_of(20, [&] { for (int i = 0; i < 200; ++i) chain(nullptr, 0, 1000, 0); }) / 200;
+  const double fork = best_of(20, [&] { for (int i = 0; i < 200; ++i) pool.run(chain, nullptr, work); }) / 200;
+  std::printf("%d threads, fork and join %.2f us around %.2f us of work\n", threads,
+              (fork - one) * 1e6, one * 1e6);
   for (const char* isa : {"ref", "avx2", "avx512", "avx512bf16"}) {
     cpu::IsaChoice choice;
     try {

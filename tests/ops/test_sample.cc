@@ -314,6 +314,17 @@ TEST(draws_follow_the_distribution) {
                      static_cast<double>(s.min_p), d);
       CHECK(d < 4.5);
     }
+  // Wide and flat: the selections have work to do.
+  const std::vector<float> wide = random.normals(3000, 0.5f);
+  for (const IsaUnderTest& isa : isas())
+    for (int i = 0; i < 4; ++i) {
+      SampleRow p = plain();
+      p.temperature = 1;
+      p.top_p = i == 0 ? 0.7f : i == 1 ? 0.999f : 1.0f;
+      p.top_k = i == 2 ? 1500 : 0;
+      p.min_p = i == 3 ? 0.2f : 0.0f;
+      CHECK(deviation(isa, wide, p, distribution(wide, p), 40000, seed++) < 4.5);
+    }
   // The test itself can fail: the same draws against another temperature.
   SampleRow p = plain();
   p.temperature = 1;

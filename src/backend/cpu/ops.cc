@@ -171,8 +171,7 @@ void attention_op(const Exec& exec, const AttentionArgs& a) {
 constexpr int32_t sample_pieces = 16;
 
 size_t sample_workspace(int32_t rows, int32_t vocab) {
-  return static_cast<size_t>(std::min(rows, sample_pieces)) * static_cast<size_t>(vocab) *
-         sizeof(Candidate);
+  return static_cast<size_t>(std::min(rows, sample_pieces) * sample_row_bytes(vocab));
 }
 
 template <const SampleVec& vec>
@@ -184,7 +183,8 @@ void sample_op(const Exec& exec, const SampleArgs& a) {
         for (int64_t piece = begin; piece < end; ++piece)
           for (int64_t row = piece * a.rows / pieces; row < (piece + 1) * a.rows / pieces; ++row)
             sample_row(vec, a, static_cast<int32_t>(row),
-                       static_cast<Candidate*>(a.workspace) + piece * a.vocab);
+                       static_cast<unsigned char*>(a.workspace) +
+                           piece * sample_row_bytes(a.vocab));
       },
       &a, std::min(a.rows, sample_pieces));
 }

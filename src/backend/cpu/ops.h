@@ -33,6 +33,8 @@ struct SampleVec {
   // Index of the largest (the lowest of equals) and its value; -1 if any is NaN.
   int64_t (*argmax)(const float* x, int64_t n, float* max);
   double (*sum_exp)(const float* x, int64_t n, float max);  // sum of exp(x - max), max finite
+  void (*weights)(float* x, int64_t n, float max, float temperature);  // exp((x - max) / t)
+  double (*sum)(const float* x, int64_t n);
 };
 
 // Range functions, one set an ISA; ops.cc says which stand in for those that an ISA lacks.

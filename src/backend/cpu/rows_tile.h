@@ -137,5 +137,27 @@ inline double sum_exp_row(const float* x, int64_t n, float max) {
   return total;
 }
 
+inline void weights_row(float* x, int64_t n, float max, float temperature) {
+  const Vec::F top = Vec::set1(max), t = Vec::set1(temperature);
+  for (int64_t i = 0; i < n; i += 16) {
+    const int here = lanes(n - i);
+    if (here < 16)
+      Vec::store_n(x + i, Vec::exp(Vec::div(Vec::sub(Vec::load_n(x + i, here), top), t)), here);
+    else
+      Vec::store(x + i, Vec::exp(Vec::div(Vec::sub(Vec::load(x + i), top), t)));
+  }
+}
+
+inline double sum_row(const float* x, int64_t n) {
+  double total = 0;
+  for (int64_t begin = 0; begin < n; begin += 4096) {
+    const int64_t end = n - begin < 4096 ? n : begin + 4096;
+    Vec::F sum = Vec::zero();
+    for (int64_t i = begin; i < end; i += 16) sum = Vec::add(sum, Vec::load_n(x + i, lanes(end - i)));
+    total += static_cast<double>(Vec::sum(sum));
+  }
+  return total;
+}
+
 }  // namespace
 }  // namespace orlop::cpu

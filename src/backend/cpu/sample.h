@@ -10,7 +10,10 @@ struct Candidate {
   int32_t id;
 };
 
-// workspace: [vocab]
-void sample_row(const SampleVec& vec, const SampleArgs& a, int32_t row, Candidate* workspace);
+constexpr int64_t sample_row_bytes(int64_t vocab) {
+  return (vocab * static_cast<int64_t>(sizeof(Candidate) + sizeof(float)) + 63) / 64 * 64;
+}
+// workspace: sample_row_bytes(vocab)
+void sample_row(const SampleVec& vec, const SampleArgs& a, int32_t row, void* workspace);
 
 }  // namespace orlop::cpu

@@ -35,24 +35,22 @@ inline void pause() {
 #endif
 }
 
-// Pauses, later yields. expired() once yield_time has passed.
+// Looks at a word pause after pause, later between yields; false once yield_time has passed.
 class Backoff {
  public:
-  void wait() {
-    for (int i = 0; i < 32; ++i) pause();
-    if (!started_) {
-      started_ = true;
-      begin_ = Clock::now();
-      return;
+  template <class Arrived>
+  bool wait(Arrived&& arrived) {
+    for (int i = 0; i < 64; ++i) {
+      if (arrived()) return true;
+      pause();
     }
-    const auto spent = Clock::now() - begin_;
-    if (spent > spin_time) sched_yield();
-    expired_ = spent > yield_time;
+    const auto time = Clock::now();
+    if (begin_ == Clock::time_point()) begin_ = time;
+    if (time - begin_ > spin_time) sched_yield();
+    return time - begin_ < yield_time;
   }
-  bool expired() const { return expired_; }
 
  private:
-  bool started_ = false, expired_ = false;
   Clock::time_point begin_;
 };
 
@@ -111,11 +109,11 @@ struct ThreadPool::Impl {
     for (;;) {
       Backoff backoff;
       uint32_t word;
-      while (((word = slot.word.load(std::memory_order_acquire)) & 3) != armed) {
-        if (!backoff.expired()) {
-          backoff.wait();
-          continue;
-        }
+      const auto has_work = [&] {
+        return ((word = slot.word.load(std::memory_order_acquire)) & 3) == armed;
+      };
+      while (!has_work()) {
+        if (backoff.wait(has_work)) continue;
         // The owner stores the word, then reads `sleeping`; here the order is the other way round,
         // so one of the two sees the other. A word that changed makes futex_wait return at once.
         slot.sleeping.store(1, std::memory_order_seq_cst);
@@ -158,7 +156,10 @@ struct ThreadPool::Impl {
     for (int i = 1; i < n; ++i) {
       Slot& slot = slots[static_cast<size_t>(i)];
       Backoff backoff;
-      while (slot.word.load(std::memory_order_acquire) != region * 4 + done) backoff.wait();
+      const auto is_done = [&] {
+        return slot.word.load(std::memory_order_acquire) == region * 4 + done;
+      };
+      while (!is_done()) backoff.wait(is_done);
     }
   }
 

@@ -46,6 +46,9 @@ struct Vec {
   [[gnu::always_inline]] static inline F fma(F x, F y, F z) {
     return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
   }
+  [[gnu::always_inline]] static inline F div(F x, F y) {
+    return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)};
+  }
   // z - x * y
   [[gnu::always_inline]] static inline F fnma(F x, F y, F z) {
     return {_mm256_fnmadd_ps(x.a, y.a, z.a), _mm256_fnmadd_ps(x.b, y.b, z.b)};

@@ -25,6 +25,7 @@ struct Vec {
   [[gnu::always_inline]] static inline F sub(F a, F b) { return _mm512_sub_ps(a, b); }
   [[gnu::always_inline]] static inline F mul(F a, F b) { return _mm512_mul_ps(a, b); }
   [[gnu::always_inline]] static inline F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  [[gnu::always_inline]] static inline F div(F a, F b) { return _mm512_div_ps(a, b); }
   // c - a * b
   [[gnu::always_inline]] static inline F fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
   [[gnu::always_inline]] static inline F max(F a, F b) { return _mm512_max_ps(a, b); }
@@ -88,7 +89,6 @@ struct Vec {
     const __mmask16 keep = _mm512_cmp_ps_mask(x, set1(-87.0f), _CMP_NLT_UQ);
     return _mm512_maskz_scalef_ps(keep, y, n);
   }
-  [[gnu::always_inline]] static inline F sqrt(F x) { return _mm512_sqrt_ps(x); }
 
  private:
   [[gnu::always_inline]] static inline __mmask16 first_n(int n) {
