@@ -8,12 +8,29 @@
 namespace orlop::api {
 namespace {
 
-const std::vector<std::string_view> known_keys = {
-    "model",       "device",      "compute", "kv_dtype", "block_size",  "kv_bytes",
-    "max_running_seqs", "max_waiting", "max_context", "step_tokens", "threads", "load",
-    "debug_poison", "quant", "quant_bits", "quant_granularity", "quant_group_size", "dtype",
-    "chunked_prefill", "enable_prefix_cache", "enable_cpu_prefix_swap", "cpu_prefix_bytes",
-    "scheduling"};
+const std::vector<std::string_view> known_keys = {"model",
+                                                  "device",
+                                                  "compute",
+                                                  "kv_dtype",
+                                                  "block_size",
+                                                  "kv_bytes",
+                                                  "max_running_seqs",
+                                                  "max_waiting",
+                                                  "max_context",
+                                                  "step_tokens",
+                                                  "threads",
+                                                  "load",
+                                                  "debug_poison",
+                                                  "quant",
+                                                  "quant_bits",
+                                                  "quant_granularity",
+                                                  "quant_group_size",
+                                                  "dtype",
+                                                  "chunked_prefill",
+                                                  "enable_prefix_cache",
+                                                  "enable_cpu_prefix_swap",
+                                                  "cpu_prefix_bytes",
+                                                  "scheduling"};
 
 std::string shown(const Json& v) {
   std::string s = v.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -22,8 +39,7 @@ std::string shown(const Json& v) {
 }
 
 std::string text_of(const char* key, const Json& v) {
-  if (!v.is_string())
-    fail(Status::invalid_argument, key, ": must be a string, got ", shown(v));
+  if (!v.is_string()) fail(Status::invalid_argument, key, ": must be a string, got ", shown(v));
   return v.get<std::string>();
 }
 
@@ -58,16 +74,22 @@ void apply(EngineConfig& c, const std::string& key, const Json& v) {
     c.device = text_of(k, v);
   } else if (key == "compute") {
     const std::string s = text_of(k, v);
-    if (s == "bf16") c.compute = Compute::bf16;
-    else if (s == "int8") c.compute = Compute::int8;
-    else if (s == "fp32") c.compute = Compute::fp32;
+    if (s == "bf16")
+      c.compute = Compute::bf16;
+    else if (s == "int8")
+      c.compute = Compute::int8;
+    else if (s == "fp32")
+      c.compute = Compute::fp32;
     else if (s != "auto")
       fail(Status::invalid_argument, "compute: must be auto, bf16, int8 or fp32, got ", shown(v));
   } else if (key == "kv_dtype") {
     const std::string s = text_of(k, v);
-    if (s == "bf16") c.kv_type = KvType::bf16;
-    else if (s == "fp32") c.kv_type = KvType::f32;
-    else if (s == "fp16" || s == "int8" || s == "uint4") unserved(key, v);
+    if (s == "bf16")
+      c.kv_type = KvType::bf16;
+    else if (s == "fp32")
+      c.kv_type = KvType::f32;
+    else if (s == "fp16" || s == "int8" || s == "uint4")
+      unserved(key, v);
     else if (s != "auto")
       fail(Status::invalid_argument, "kv_dtype: must be auto, bf16 or fp32, got ", shown(v));
   } else if (key == "block_size") {
@@ -88,7 +110,8 @@ void apply(EngineConfig& c, const std::string& key, const Json& v) {
     c.threads = static_cast<int32_t>(integer_of(k, v, 0, 1024));
   } else if (key == "load") {
     const std::string s = text_of(k, v);
-    if (s == "read") c.load = LoadMode::read;
+    if (s == "read")
+      c.load = LoadMode::read;
     else if (s != "mmap")
       fail(Status::invalid_argument, "load: must be mmap or read, got ", shown(v));
   } else if (key == "debug_poison") {

@@ -53,17 +53,17 @@ Core::KvPlan Core::plan_kv(const EngineConfig& config, const Config& model, cons
                                               config.max_running_seqs, "KV pages");
     const uint64_t free = exec.device->memory_available();
     const uint64_t left = free > weight_file_bytes ? free - weight_file_bytes : 0;
-    const auto quarter = static_cast<int64_t>(
-        std::min<uint64_t>(left / 4, uint64_t{1} << 62) / static_cast<uint64_t>(plan.page_bytes));
+    const auto quarter = static_cast<int64_t>(std::min<uint64_t>(left / 4, uint64_t{1} << 62) /
+                                              static_cast<uint64_t>(plan.page_bytes));
     plan.pages = std::min(std::min(full, most), std::max<int64_t>(quarter, 1));
-    plan.why = plan.pages < full ? "a quarter of the free memory"
-                                 : "max_running_seqs times max_context";
+    plan.why =
+        plan.pages < full ? "a quarter of the free memory" : "max_running_seqs times max_context";
   }
   plan.max_context =
-      config.max_context ? *config.max_context
-                         : static_cast<int32_t>(std::min<int64_t>(
-                               context, checked_mul<int64_t>(plan.pages, config.block_size,
-                                                             "KV tokens")));
+      config.max_context
+          ? *config.max_context
+          : static_cast<int32_t>(std::min<int64_t>(
+                context, checked_mul<int64_t>(plan.pages, config.block_size, "KV tokens")));
   return plan;
 }
 
@@ -87,8 +87,8 @@ std::shared_ptr<Core> Core::load(const EngineConfig& config, LoadProgress* progr
 
   ModelLimits limits;
   limits.compute = config.compute.value_or(core->backend_->default_compute());
-  limits.kv_type = config.kv_type.value_or(limits.compute == Compute::fp32 ? KvType::f32
-                                                                          : KvType::bf16);
+  limits.kv_type =
+      config.kv_type.value_or(limits.compute == Compute::fp32 ? KvType::f32 : KvType::bf16);
   core->kv_ = plan_kv(config, model_config, core->exec_, limits.kv_type, core->file_bytes_);
   limits.max_rows = config.step_tokens;
   limits.max_seqs = config.max_running_seqs;

@@ -144,5 +144,7 @@ struct orlop_buffer {
 };
 
 namespace orlop::api {
-inline orlop_buffer* new_buffer(std::string bytes) { return new orlop_buffer{std::move(bytes)}; }
+inline orlop_buffer* new_buffer(std::string bytes) {
+  return new orlop_buffer{std::move(bytes)};
+}
 }  // namespace orlop::api

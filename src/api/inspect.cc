@@ -13,11 +13,16 @@ namespace {
 
 const char* rope_name(RopeConfig::Type t) {
   switch (t) {
-    case RopeConfig::Type::standard: return "default";
-    case RopeConfig::Type::linear: return "linear";
-    case RopeConfig::Type::dynamic: return "dynamic";
-    case RopeConfig::Type::llama3: return "llama3";
-    case RopeConfig::Type::yarn: return "yarn";
+    case RopeConfig::Type::standard:
+      return "default";
+    case RopeConfig::Type::linear:
+      return "linear";
+    case RopeConfig::Type::dynamic:
+      return "dynamic";
+    case RopeConfig::Type::llama3:
+      return "llama3";
+    case RopeConfig::Type::yarn:
+      return "yarn";
   }
   return "";
 }
@@ -38,10 +43,11 @@ OrderedJson config_json(const Config& c) {
           {"attention_bias", c.attention_bias},
           {"mlp_bias", c.mlp_bias},
           {"window", c.window},
-          {"rope", {{"type", rope_name(c.rope.type)},
-                    {"theta", c.rope.theta},
-                    {"factor", c.rope.factor},
-                    {"dim", c.rope.dim}}},
+          {"rope",
+           {{"type", rope_name(c.rope.type)},
+            {"theta", c.rope.theta},
+            {"factor", c.rope.factor},
+            {"dim", c.rope.dim}}},
           {"bos", c.bos},
           {"eos", c.eos}};
 }
@@ -139,8 +145,8 @@ int32_t orlop_inspect(const char* path, size_t len, orlop_buffer** json, orlop_e
     if (where.find('\0') != std::string::npos)
       fail(Status::invalid_argument, "path: a path holds no NUL");
     const auto checkpoint = Checkpoint::open(where, LoadMode::mmap);
-    *json = new_buffer(
-        inspect(*checkpoint).dump(2, ' ', false, OrderedJson::error_handler_t::replace));
+    *json =
+        new_buffer(inspect(*checkpoint).dump(2, ' ', false, OrderedJson::error_handler_t::replace));
     return Status::ok;
   });
 }

@@ -28,8 +28,7 @@ orlop_generate_params default_params() {
 template <class T>
 void check_list(const T* list, uint64_t n, const char* name, uint64_t most) {
   if (n && !list) fail(Status::invalid_argument, name, ": is NULL with a count of ", n);
-  if (n > most)
-    fail(Status::invalid_argument, name, ": a count of ", n, " is more than ", most);
+  if (n > most) fail(Status::invalid_argument, name, ": a count of ", n, " is more than ", most);
 }
 
 std::optional<double> given(double v) {
@@ -72,11 +71,10 @@ GivenParams convert(const orlop_generate_params& p) {
 }
 
 std::vector<int32_t> prompt_of(const orlop_generate_params& p, const Core& core) {
-  const int given = (p.text || p.text_len) + (p.tokens || p.n_tokens) +
-                    (p.messages || p.messages_len);
+  const int given =
+      (p.text || p.text_len) + (p.tokens || p.n_tokens) + (p.messages || p.messages_len);
   if (given != 1)
-    fail(Status::invalid_argument, "prompt: exactly one of text, tokens and messages, got ",
-         given);
+    fail(Status::invalid_argument, "prompt: exactly one of text, tokens and messages, got ", given);
   std::vector<int32_t> ids;
   if (p.messages || p.messages_len) {
     ids = core.vocabulary().chat_tokens(utf8_in(p.messages, p.messages_len, "messages"));
@@ -88,15 +86,15 @@ std::vector<int32_t> prompt_of(const orlop_generate_params& p, const Core& core)
     check_list(p.tokens, p.n_tokens, "tokens", uint64_t{1} << 31);
     // Before copying: the count says all.
     if (p.n_tokens > static_cast<uint64_t>(core.max_context()))
-      fail(Status::context_overflow, "prompt: ", p.n_tokens, " tokens are more than the context of ",
-           core.max_context());
+      fail(Status::context_overflow, "prompt: ", p.n_tokens,
+           " tokens are more than the context of ", core.max_context());
     if (p.n_tokens) ids.assign(p.tokens, p.tokens + p.n_tokens);
   }
   if (ids.empty()) fail(Status::invalid_argument, "prompt: is empty (no tokens)");
   for (size_t i = 0; i < ids.size(); ++i)
     if (ids[i] < 0 || ids[i] >= core.vocab())
-      fail(Status::invalid_argument, "tokens[", i, "]: ", ids[i],
-           " is outside the vocabulary of ", core.vocab());
+      fail(Status::invalid_argument, "tokens[", i, "]: ", ids[i], " is outside the vocabulary of ",
+           core.vocab());
   return ids;
 }
 
@@ -194,8 +192,7 @@ int32_t orlop_async_generate(orlop_engine* engine, const orlop_generate_params* 
   });
 }
 
-int32_t orlop_get(orlop_request* request, int64_t timeout_us, orlop_output* out,
-                  orlop_error* err) {
+int32_t orlop_get(orlop_request* request, int64_t timeout_us, orlop_output* out, orlop_error* err) {
   return guarded(err, [&] {
     checked_struct_size(out, "out");
     const Hold<orlop_request> r(request, "request");
@@ -209,8 +206,7 @@ int32_t orlop_get(orlop_request* request, int64_t timeout_us, orlop_output* out,
   });
 }
 
-int32_t orlop_get_status(const orlop_request* request, orlop_request_info* out,
-                         orlop_error* err) {
+int32_t orlop_get_status(const orlop_request* request, orlop_request_info* out, orlop_error* err) {
   return guarded(err, [&] {
     checked_struct_size(out, "out");
     const Hold<orlop_request> r(const_cast<orlop_request*>(request), "request");

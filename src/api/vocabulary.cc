@@ -10,9 +10,9 @@ namespace orlop::api {
 namespace {
 
 // Control tokens that end a turn or a document, in the models' own spelling.
-constexpr std::string_view end_texts[] = {
-    "<|im_end|>", "<|eot_id|>", "<|eom_id|>",     "<|endoftext|>",
-    "<|end|>",    "<|eot|>",    "<end_of_turn>", "<|end_of_text|>"};
+constexpr std::string_view end_texts[] = {"<|im_end|>",    "<|eot_id|>",     "<|eom_id|>",
+                                          "<|endoftext|>", "<|end|>",        "<|eot|>",
+                                          "<end_of_turn>", "<|end_of_text|>"};
 
 constexpr std::string_view own_keys[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
 
@@ -68,8 +68,7 @@ std::string template_source(const Checkpoint& c) {
   const auto at = c.meta.find("tokenizer.chat_template");
   if (at == c.meta.end()) return {};
   const auto* text = std::get_if<std::string>(&at->second);
-  if (!text)
-    fail(Status::bad_format, c.path, ": tokenizer.chat_template is no string");
+  if (!text) fail(Status::bad_format, c.path, ": tokenizer.chat_template is no string");
   return *text;
 }
 
@@ -111,8 +110,8 @@ const Tokenizer& Vocabulary::tokenizer() const {
 Rendered Vocabulary::render(std::string_view messages_json) const {
   tokenizer();
   if (!template_error_.empty())
-    fail(Status::unsupported, "messages: the model's chat template cannot be used: ",
-         template_error_);
+    fail(Status::unsupported,
+         "messages: the model's chat template cannot be used: ", template_error_);
   if (!template_)
     fail(Status::unsupported, "messages: the model has no chat template; pass text or tokens");
   OrderedJson data = template_data(messages_json);

@@ -19,7 +19,9 @@ CompletionQueue::CompletionQueue() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))
   if (fd_ < 0) fail(Status::io, "queue: eventfd: ", std::strerror(errno));
 }
 
-CompletionQueue::~CompletionQueue() { ::close(fd_); }
+CompletionQueue::~CompletionQueue() {
+  ::close(fd_);
+}
 
 void CompletionQueue::set_readable(bool on) noexcept {
   uint64_t value = 1;

@@ -37,8 +37,8 @@ Engine::Engine(Model& model, const EngineOptions& options)
       pages_(options.pages, model.limits().page_tokens, options.poison),
       scheduler_({options.step_tokens, options.max_running, options.watermark}, pages_),
       runner_(model),
-      capacity_(std::min<int64_t>(model.limits().max_context,
-                                  pages_.total() * pages_.page_tokens())),
+      capacity_(
+          std::min<int64_t>(model.limits().max_context, pages_.total() * pages_.page_tokens())),
       wake_(std::make_shared<Wake>()),
       pages_total_(static_cast<uint64_t>(pages_.total_in_all())) {
   const ModelLimits& limits = model.limits();
@@ -79,10 +79,10 @@ void Engine::submit(std::shared_ptr<Request> request) {
 EngineStats Engine::stats() const noexcept {
   const auto get = [](const std::atomic<uint64_t>& c) { return c.load(std::memory_order_relaxed); };
   const Counters& c = counters_;
-  return {get(c.running),       get(c.waiting), pages_total_,
-          get(c.pages_used),    get(c.steps),   get(c.prompt_tokens),
+  return {get(c.running),          get(c.waiting),  pages_total_,
+          get(c.pages_used),       get(c.steps),    get(c.prompt_tokens),
           get(c.generated_tokens), get(c.finished), get(c.preemptions),
-          get(c.step_ns),       get(c.model_ns)};
+          get(c.step_ns),          get(c.model_ns)};
 }
 
 // False: stop.
@@ -90,9 +90,8 @@ bool Engine::wait_for_work() {
   bool poked;
   {
     std::unique_lock lock(wake_->mutex);
-    wake_->changed.wait(lock, [&] {
-      return stop_ || wake_->poked || !inbox_.empty() || !scheduler_.idle();
-    });
+    wake_->changed.wait(
+        lock, [&] { return stop_ || wake_->poked || !inbox_.empty() || !scheduler_.idle(); });
     if (stop_) return false;
     poked = wake_->poked;
     wake_->poked = false;
@@ -219,8 +218,7 @@ void Engine::finish_step(const StepPlan& plan) {
     retire(r);
     any_ended = true;
   }
-  if (any_ended)
-    std::erase_if(live_, [](const std::shared_ptr<Request>& r) { return r->ended(); });
+  if (any_ended) std::erase_if(live_, [](const std::shared_ptr<Request>& r) { return r->ended(); });
 }
 
 // The step's requests fail; the engine lives. What a kernel left half done lies in freed pages.

@@ -20,9 +20,9 @@ struct EngineOptions {
   int32_t step_tokens = 512;
   int32_t max_running = 64;
   int32_t max_waiting = 100000;
-  int64_t watermark = 1;              // pages kept free when a request joins others
-  std::vector<int64_t> pages;         // [groups], as given to Model::allocate_cache
-  bool poison = false;                // freed pages are overwritten before the next step
+  int64_t watermark = 1;       // pages kept free when a request joins others
+  std::vector<int64_t> pages;  // [groups], as given to Model::allocate_cache
+  bool poison = false;         // freed pages are overwritten before the next step
 };
 
 struct EngineStats {

@@ -1,5 +1,5 @@
-// KV pages as numbers: who holds which page of which cache group. Reference counted, so that several
-// sequences (and later a prefix cache) may share a page. Host integers only.
+// KV pages as numbers: who holds which page of which cache group. Reference counted, so that
+// several sequences (and later a prefix cache) may share a page. Host integers only.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,5 @@
-// Generation parameters: what a caller gave, what the model's files say, what is used. Every check of
-// a value lives here; refusals name the field and the value.
+// Generation parameters: what a caller gave, what the model's files say, what is used. Every check
+// of a value lives here; refusals name the field and the value.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -35,7 +35,7 @@ struct GivenParams {
 struct SamplingDefaults {
   double temperature = 1.0, top_p = 1.0, min_p = 0.0, repetition_penalty = 1.0;
   int32_t top_k = 0;
-  const char* source = "engine";  // or "generation_config"
+  const char* source = "engine";             // or "generation_config"
   std::vector<std::string> from_checkpoint;  // the fields that the checkpoint states
 };
 SamplingDefaults sampling_defaults(const GenerationDefaults& stated);
@@ -57,9 +57,9 @@ struct SamplingParams {
   int32_t top_k = 0;
   float repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
   uint64_t seed = 0;
-  std::vector<TokenLogprob> bias;     // by token, one entry each
+  std::vector<TokenLogprob> bias;  // by token, one entry each
   std::vector<std::string> stop;
-  std::vector<int32_t> end_tokens;    // end-of-turn and stop tokens, ascending
+  std::vector<int32_t> end_tokens;  // end-of-turn and stop tokens, ascending
   int32_t logprobs = logprobs_off, prompt_logprobs = logprobs_off;
   bool keep_special = false;
 

@@ -1,4 +1,5 @@
-// What one step does: plain data. The scheduler fills it, the runner executes it, commit consumes it.
+// What one step does: plain data. The scheduler fills it, the runner executes it, commit consumes
+// it.
 #pragma once
 #include <cstdint>
 #include <vector>

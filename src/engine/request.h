@@ -36,10 +36,10 @@ struct Wake {
 struct Output {
   std::string text;
   std::vector<int32_t> tokens;
-  std::vector<float> logprobs;            // [tokens] if asked for
-  std::vector<TokenLogprob> top;          // [tokens, n_top]
-  std::vector<float> prompt_logprobs;     // [prompt]
-  std::vector<TokenLogprob> prompt_top;   // [prompt, n_prompt_top]
+  std::vector<float> logprobs;           // [tokens] if asked for
+  std::vector<TokenLogprob> top;         // [tokens, n_top]
+  std::vector<float> prompt_logprobs;    // [prompt]
+  std::vector<TokenLogprob> prompt_top;  // [prompt, n_prompt_top]
   bool has_prompt_logprobs = false;
   Finish finish = Finish::none;
   Status error = Status::ok;
@@ -130,10 +130,10 @@ class Request : public Sequence {
   // shared
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
-  Output pending_;                // under mutex_
-  CompletionQueue::Node node_;    // under the queue's mutex
-  bool delivered_end_ = false;    // under mutex_
-  bool abandoned_ = false;        // under mutex_
+  Output pending_;              // under mutex_
+  CompletionQueue::Node node_;  // under the queue's mutex
+  bool delivered_end_ = false;  // under mutex_
+  bool abandoned_ = false;      // under mutex_
   std::atomic<bool> getting_{false};
   Output taken_;  // the consumer's, between two gets
 

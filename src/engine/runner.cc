@@ -11,8 +11,7 @@ Runner::Runner(Model& model) : model_(model), vocab_(model.config().vocab) {
   const ModelLimits& m = model.limits();
   const auto rows = static_cast<size_t>(m.max_rows), seqs = static_cast<size_t>(m.max_seqs);
   const auto slice = static_cast<size_t>(m.max_logit_rows);
-  const auto seq_pages =
-      static_cast<size_t>((m.max_context + m.page_tokens - 1) / m.page_tokens);
+  const auto seq_pages = static_cast<size_t>((m.max_context + m.page_tokens - 1) / m.page_tokens);
   tokens_.reserve(rows);
   positions_.reserve(rows);
   groups_.resize(model.groups().size());

@@ -52,9 +52,9 @@ class Runner {
   std::vector<int32_t> logit_rows_;  // [logit rows] rows of the batch
   std::vector<LogitRow> wanted_;     // [logit rows]
   int32_t max_context_ = 0;
-  std::vector<SampleRow> params_;       // [max_logit_rows]
-  std::vector<SampleResult> results_;   // [max_logit_rows]
-  std::vector<TokenLogprob> top_;       // a slice's rows * widest
+  std::vector<SampleRow> params_;      // [max_logit_rows]
+  std::vector<SampleResult> results_;  // [max_logit_rows]
+  std::vector<TokenLogprob> top_;      // a slice's rows * widest
 };
 
 }  // namespace orlop

@@ -6,7 +6,9 @@
 
 namespace orlop {
 namespace {
-int32_t due(const Sequence& s) { return static_cast<int32_t>(s.tokens.size()) - s.computed; }
+int32_t due(const Sequence& s) {
+  return static_cast<int32_t>(s.tokens.size()) - s.computed;
+}
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerLimits& limits, PagePools& pages)

@@ -22,25 +22,25 @@ static int failures, cases;
   } while (0)
 
 /* That a call answers `want` with an error whose text holds `words`. */
-#define CHECK_ERROR(want, words, call)                                                     \
-  do {                                                                                     \
-    orlop_error err;                                                                       \
-    new_error(&err);                                                                       \
-    const int32_t got_ = (call);                                                           \
-    if (got_ != (want) || err.code != (want) || !strstr(err.message, (words))) {           \
+#define CHECK_ERROR(want, words, call)                                                       \
+  do {                                                                                       \
+    orlop_error err;                                                                         \
+    new_error(&err);                                                                         \
+    const int32_t got_ = (call);                                                             \
+    if (got_ != (want) || err.code != (want) || !strstr(err.message, (words))) {             \
       fprintf(stderr, "%s:%d: got %d \"%s\"\n", __FILE__, __LINE__, (int)got_, err.message); \
-      ++failures;                                                                          \
-    }                                                                                      \
+      ++failures;                                                                            \
+    }                                                                                        \
   } while (0)
 
-#define RUN(f)                                                            \
-  do {                                                                    \
-    const int before_ = failures;                                         \
-    if (argc < 2 || strstr(#f, argv[1])) {                                \
-      ++cases;                                                            \
-      f();                                                                \
-      if (failures != before_) fprintf(stderr, "FAILED %s\n", #f);        \
-    }                                                                     \
+#define RUN(f)                                                     \
+  do {                                                             \
+    const int before_ = failures;                                  \
+    if (argc < 2 || strstr(#f, argv[1])) {                         \
+      ++cases;                                                     \
+      f();                                                         \
+      if (failures != before_) fprintf(stderr, "FAILED %s\n", #f); \
+    }                                                              \
   } while (0)
 
 static void new_error(orlop_error* e) {

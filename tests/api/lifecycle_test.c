@@ -5,7 +5,9 @@
 #include <pthread.h>
 
 #define TINY TEST_DATA "/tiny/"
-#define CONFIG(more) "{\"model\": \"" TINY "llama\", \"compute\": \"fp32\", \"threads\": 1, " \
+#define CONFIG(more)                                 \
+  "{\"model\": \"" TINY                              \
+  "llama\", \"compute\": \"fp32\", \"threads\": 1, " \
   "\"debug_poison\": true, \"kv_bytes\": 4000000" more "}"
 
 static const int32_t prompt[] = {5, 6, 7, 8, 9, 10};
@@ -104,7 +106,8 @@ static void timeouts(void) {
   int64_t begin;
   while (info_of(first).state == ORLOP_STATE_WAITING) sleep_us(50);
   second = submit(e, &p); /* waits for the first to end */
-  CHECK(orlop_get(second, 0, &o, NULL) == ORLOP_TIMEOUT || info_of(first).state != ORLOP_STATE_RUNNING);
+  CHECK(orlop_get(second, 0, &o, NULL) == ORLOP_TIMEOUT ||
+        info_of(first).state != ORLOP_STATE_RUNNING);
   begin = now_us();
   if (orlop_get(second, 3000, &o, NULL) == ORLOP_TIMEOUT) CHECK(now_us() - begin >= 3000);
   third = submit(e, &p);
@@ -132,14 +135,38 @@ static void orders_of_release(void) {
     r = submit(e, &p);
     if (order % 2) CHECK(orlop_get(r, -1, &o, NULL) == ORLOP_OK);
     switch (order) {
-      case 0: orlop_engine_release(e); orlop_queue_release(q); orlop_request_release(r); break;
-      case 1: orlop_engine_release(e); orlop_request_release(r); orlop_queue_release(q); break;
-      case 2: orlop_queue_release(q); orlop_engine_release(e); take_all(r, &a);
+      case 0:
+        orlop_engine_release(e);
+        orlop_queue_release(q);
+        orlop_request_release(r);
+        break;
+      case 1:
+        orlop_engine_release(e);
+        orlop_request_release(r);
+        orlop_queue_release(q);
+        break;
+      case 2:
+        orlop_queue_release(q);
+        orlop_engine_release(e);
+        take_all(r, &a);
         CHECK(a.finish == ORLOP_FINISH_LENGTH && a.n == 506); /* it ran to its end */
-        orlop_request_release(r); break;
-      case 3: orlop_queue_release(q); orlop_request_release(r); orlop_engine_release(e); break;
-      case 4: orlop_request_release(r); orlop_engine_release(e); orlop_queue_release(q); break;
-      case 5: orlop_request_release(r); orlop_queue_release(q); orlop_engine_release(e); break;
+        orlop_request_release(r);
+        break;
+      case 3:
+        orlop_queue_release(q);
+        orlop_request_release(r);
+        orlop_engine_release(e);
+        break;
+      case 4:
+        orlop_request_release(r);
+        orlop_engine_release(e);
+        orlop_queue_release(q);
+        break;
+      case 5:
+        orlop_request_release(r);
+        orlop_queue_release(q);
+        orlop_engine_release(e);
+        break;
     }
   }
 }

@@ -3,7 +3,7 @@
 #include "capi.h"
 
 #define MODEL TEST_CACHE "/SmolLM2-135M-Instruct.Q4_1.gguf"
-#define SYSTEM \
+#define SYSTEM                                                                           \
   "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging " \
   "Face<|im_end|>\n"
 
@@ -44,11 +44,13 @@ static void tokens_and_text(void) {
   CHECK(orlop_detokenize(engine, want, 5, 0, &back, NULL) == ORLOP_OK);
   CHECK(strncmp(orlop_buffer_data(back, &n), text, n) == 0 && n == sizeof text - 1);
   orlop_buffer_release(back);
-  CHECK(orlop_detokenize(engine, control, 3, ORLOP_DETOKENIZE_SKIP_SPECIAL, &back, NULL) == ORLOP_OK);
+  CHECK(orlop_detokenize(engine, control, 3, ORLOP_DETOKENIZE_SKIP_SPECIAL, &back, NULL) ==
+        ORLOP_OK);
   CHECK(strncmp(orlop_buffer_data(back, &n), "The", n) == 0 && n == 3);
   orlop_buffer_release(back);
   CHECK(orlop_tokenize(engine, "<|im_end|>", 10, ORLOP_TOKENIZE_PARSE_SPECIAL, ids, 64, &n, NULL) ==
-            ORLOP_OK && n == 1 && ids[0] == 2);
+            ORLOP_OK &&
+        n == 1 && ids[0] == 2);
   CHECK(orlop_tokenize(engine, "<|im_end|>", 10, 0, ids, 64, &n, NULL) == ORLOP_OK && n > 1);
   CHECK_ERROR(ORLOP_E_INVALID_ARGUMENT, "text: no valid UTF-8 at byte 1",
               orlop_tokenize(engine, "a\xC3", 2, 0, ids, 64, &n, &err));
@@ -75,7 +77,8 @@ static void greedy_as_the_reference(void) {
 }
 
 static void streaming_is_decoding(void) {
-  orlop_generate_params p = text_params("Some emoji: \xF0\x9F\x98\x80 \xF0\x9F\x8E\x89 \xF0\x9F\x9A\x80");
+  orlop_generate_params p =
+      text_params("Some emoji: \xF0\x9F\x98\x80 \xF0\x9F\x8E\x89 \xF0\x9F\x9A\x80");
   orlop_buffer* whole = NULL;
   const char* text;
   size_t n;
@@ -133,8 +136,8 @@ static void stops(void) {
 
 static void chats(void) {
   const char* messages = "[{\"role\": \"user\", \"content\": \"What is the capital of France?\"}]";
-  const char* rendered = SYSTEM
-      "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n";
+  const char* rendered =
+      SYSTEM "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n";
   orlop_generate_params p = chat_params(messages);
   orlop_buffer* text = NULL;
   int32_t ids[256], other[256];
@@ -161,19 +164,23 @@ static void chats(void) {
   m = 0;
   for (i = 0; i < n; ++i) m += ids[i] == 1;
   CHECK(m == 3);
-  messages = "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"add_generation_prompt\": false}";
+  messages =
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"add_generation_prompt\": "
+      "false}";
   CHECK(orlop_chat_render(engine, messages, strlen(messages), &text, NULL) == ORLOP_OK);
   CHECK(!strstr(orlop_buffer_data(text, &n), "assistant\n") && n > 0);
   orlop_buffer_release(text);
 
-#define REFUSED(json, words) CHECK_ERROR(ORLOP_E_INVALID_ARGUMENT, words, \
-    orlop_chat_render(engine, json, strlen(json), &text, &err))
+#define REFUSED(json, words)                   \
+  CHECK_ERROR(ORLOP_E_INVALID_ARGUMENT, words, \
+              orlop_chat_render(engine, json, strlen(json), &text, &err))
   REFUSED("[]", "messages: is empty");
   REFUSED("{}", "\"messages\" must be an array");
   REFUSED("3", "must be a JSON array or object");
   REFUSED("[{\"content\": \"x\"}]", "messages[0]: must be an object with a string \"role\"");
   REFUSED("[{\"role\": \"user\"", "messages");
-  REFUSED("{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"bos_token\": \"y\"}", "bos_token");
+  REFUSED("{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"bos_token\": \"y\"}",
+          "bos_token");
 #undef REFUSED
 }
 

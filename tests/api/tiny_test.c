@@ -2,7 +2,9 @@
 #include "capi.h"
 
 #define TINY TEST_DATA "/tiny/"
-#define LLAMA "{\"model\": \"" TINY "llama\", \"compute\": \"fp32\", \"threads\": 2, " \
+#define LLAMA                                        \
+  "{\"model\": \"" TINY                              \
+  "llama\", \"compute\": \"fp32\", \"threads\": 2, " \
   "\"debug_poison\": true, \"kv_bytes\": 4000000}"
 
 static orlop_engine* llama;
@@ -40,17 +42,20 @@ static void configuration(void) {
       {"{\"model\": \"a\", \"model\": \"b\"}", ORLOP_E_INVALID_ARGUMENT, "model"},
       {"{\"model\": \"/no/such/model.gguf\"}", ORLOP_E_NOT_FOUND, "/no/such/model.gguf"},
       {"{\"model\": \"x\", \"compute\": \"fp64\"}", ORLOP_E_INVALID_ARGUMENT, "got \"fp64\""},
-      {"{\"model\": \"x\", \"block_size\": 24}", ORLOP_E_INVALID_ARGUMENT, "multiple of 16, got 24"},
+      {"{\"model\": \"x\", \"block_size\": 24}", ORLOP_E_INVALID_ARGUMENT,
+       "multiple of 16, got 24"},
       {"{\"model\": \"x\", \"block_size\": 1024}", ORLOP_E_INVALID_ARGUMENT, "16 to 256, got 1024"},
       {"{\"model\": \"x\", \"block_size\": 16.0}", ORLOP_E_INVALID_ARGUMENT, "block_size"},
       {"{\"model\": \"x\", \"kv_bytes\": -1}", ORLOP_E_INVALID_ARGUMENT, "kv_bytes"},
-      {"{\"model\": \"x\", \"kv_bytes\": 18446744073709551615}", ORLOP_E_INVALID_ARGUMENT, "kv_bytes"},
+      {"{\"model\": \"x\", \"kv_bytes\": 18446744073709551615}", ORLOP_E_INVALID_ARGUMENT,
+       "kv_bytes"},
       {"{\"model\": \"x\", \"threads\": \"2\"}", ORLOP_E_INVALID_ARGUMENT, "threads: must be"},
       {"{\"model\": \"x\", \"max_running_seqs\": 0}", ORLOP_E_INVALID_ARGUMENT, "max_running_seqs"},
       {"{\"model\": \"x\", \"load\": \"slowly\"}", ORLOP_E_INVALID_ARGUMENT, "load: must be"},
       {"{\"model\": \"x\", \"debug_poison\": 1}", ORLOP_E_INVALID_ARGUMENT, "debug_poison"},
       {"{\"model\": \"x\", \"quant\": \"gptq\"}", ORLOP_E_UNSUPPORTED, "quant: \"gptq\""},
-      {"{\"model\": \"x\", \"enable_prefix_cache\": true}", ORLOP_E_UNSUPPORTED, "enable_prefix_cache"},
+      {"{\"model\": \"x\", \"enable_prefix_cache\": true}", ORLOP_E_UNSUPPORTED,
+       "enable_prefix_cache"},
       {"{\"model\": \"x\", \"kv_dtype\": \"int8\"}", ORLOP_E_UNSUPPORTED, "kv_dtype"},
       {"{\"model\": \"x\", \"device\": \"abacus\"}", ORLOP_E_NOT_FOUND, "abacus"},
       {"{\"model\": \"" TINY "llama\", \"max_context\": 513}", ORLOP_E_INVALID_ARGUMENT,
@@ -67,7 +72,8 @@ static void configuration(void) {
     CHECK(orlop_engine_create(rows[i].json, strlen(rows[i].json), &e, NULL) == rows[i].status);
   }
   CHECK_ERROR(ORLOP_E_INVALID_ARGUMENT, "out: is NULL", orlop_engine_create("{}", 2, NULL, &err));
-  CHECK_ERROR(ORLOP_E_INVALID_ARGUMENT, "engine: is NULL", orlop_engine_info(NULL, (orlop_buffer**)&i, &err));
+  CHECK_ERROR(ORLOP_E_INVALID_ARGUMENT, "engine: is NULL",
+              orlop_engine_info(NULL, (orlop_buffer**)&i, &err));
 }
 
 static void errors_are_cut_at_code_points(void) {
@@ -101,8 +107,11 @@ static void golden(const char* name, const char* compute, double tolerance) {
   f = fopen(text, "rb");
   CHECK(f != NULL);
   if (!f) return;
-  snprintf(text, sizeof text, "{\"model\": \"" TINY "%s\", \"compute\": \"%s\", \"threads\": 2, "
-           "\"step_tokens\": 24, \"debug_poison\": true, \"kv_bytes\": 4000000}", name, compute);
+  snprintf(text, sizeof text,
+           "{\"model\": \"" TINY
+           "%s\", \"compute\": \"%s\", \"threads\": 2, "
+           "\"step_tokens\": 24, \"debug_poison\": true, \"kv_bytes\": 4000000}",
+           name, compute);
   e = engine_of(text);
   CHECK(fread(&count, 4, 1, f) == 1 && count > 0);
   for (i = 0; e && i < count; ++i) {
@@ -122,7 +131,8 @@ static void golden(const char* name, const char* compute, double tolerance) {
     logits = malloc(tokens * vocab * 4);
     greedy = malloc(steps * 4);
     margin = malloc(steps * 4);
-    CHECK(fread(ids, 4, tokens, f) == tokens && fread(logits, 4, tokens * vocab, f) == tokens * vocab);
+    CHECK(fread(ids, 4, tokens, f) == tokens &&
+          fread(logits, 4, tokens * vocab, f) == tokens * vocab);
     CHECK(fread(greedy, 4, steps, f) == steps && fread(margin, 4, steps, f) == steps);
     for (t = 0; t < tokens * vocab; ++t) largest = fmax(largest, fabs(logits[t]));
 
@@ -173,8 +183,8 @@ static void golden(const char* name, const char* compute, double tolerance) {
 }
 
 static void goldens(void) {
-  static const char* names[] = {"llama", "llama-sharded", "llama3-rope", "mistral-window",
-                                "qwen2", "qwen3"};
+  static const char* names[] = {"llama",          "llama-sharded", "llama3-rope",
+                                "mistral-window", "qwen2",         "qwen3"};
   size_t i;
   for (i = 0; i < sizeof names / sizeof *names; ++i) {
     golden(names[i], "fp32", 1e-4);
@@ -228,7 +238,8 @@ static void prompts(void) {
   p = params_of(prompt, 6);
   p.n_stop_tokens = 3;
   REFUSED(ORLOP_E_INVALID_ARGUMENT, "stop_tokens: is NULL with a count of 3");
-  CHECK_ERROR(ORLOP_E_INVALID_ARGUMENT, "params: is NULL", orlop_async_generate(llama, NULL, &r, &err));
+  CHECK_ERROR(ORLOP_E_INVALID_ARGUMENT, "params: is NULL",
+              orlop_async_generate(llama, NULL, &r, &err));
 #undef REFUSED
 }
 
@@ -266,7 +277,8 @@ static void structs_grow(void) {
   longer.p.max_tokens = 3;
   longer.p.flags = ORLOP_GENERATE_IGNORE_EOS;
   longer.later[1] = 1;
-  CHECK_ERROR(ORLOP_E_UNSUPPORTED, "params: byte", orlop_async_generate(llama, &longer.p, &r, &err));
+  CHECK_ERROR(ORLOP_E_UNSUPPORTED, "params: byte",
+              orlop_async_generate(llama, &longer.p, &r, &err));
   longer.later[1] = 0;
   r = submit(llama, &longer.p);
   memset(&out, 0x77, sizeof out);
@@ -316,7 +328,8 @@ static void seeds(void) {
   p.flags |= ORLOP_GENERATE_SEEDED;
   p.seed = info.seed; /* the drawn one reproduces */
   run(llama, &p, &b);
-  CHECK(b.n == 40 && memcmp(a.tokens, b.tokens, 160) == 0 && memcmp(a.logprobs, b.logprobs, 160) == 0);
+  CHECK(b.n == 40 && memcmp(a.tokens, b.tokens, 160) == 0 &&
+        memcmp(a.logprobs, b.logprobs, 160) == 0);
   p.seed = ~(uint64_t)0;
   run(llama, &p, &b);
   CHECK(b.n == 40 && memcmp(a.tokens, b.tokens, 160) != 0);
@@ -325,9 +338,11 @@ static void seeds(void) {
 /* Alone, in a batch of eight, with other threads, and with so few pages that requests give way. */
 static void same_bits(void) {
   static const char* configs[] = {
-      "{\"model\": \"" TINY "qwen3\", \"threads\": 1, \"debug_poison\": true, \"kv_bytes\": 4000000}",
+      "{\"model\": \"" TINY
+      "qwen3\", \"threads\": 1, \"debug_poison\": true, \"kv_bytes\": 4000000}",
       "{\"model\": \"" TINY "qwen3\", \"threads\": 2, \"step_tokens\": 7, \"debug_poison\": true}",
-      "{\"model\": \"" TINY "qwen3\", \"threads\": 3, \"debug_poison\": true, \"kv_bytes\": 150000}"};
+      "{\"model\": \"" TINY
+      "qwen3\", \"threads\": 3, \"debug_poison\": true, \"kv_bytes\": 150000}"};
   static result want[8], got;
   uint64_t preemptions = 0;
   int32_t ids[40];

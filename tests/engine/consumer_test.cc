@@ -150,4 +150,6 @@ TEST(submissions_from_many_threads) {
   CHECK(rig.engine->stats().finished == 480);
 }
 
-int main(int c, char** v) { return test_main(c, v); }
+int main(int c, char** v) {
+  return test_main(c, v);
+}

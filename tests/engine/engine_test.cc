@@ -88,8 +88,7 @@ TEST(random_lives_equal_lone_ones) {
       l.request = rig.submit(l.prompt, random_params(random));
       l.cancels = random() % 4 == 0;
       lives.push_back(l);
-      if (random() % 3 == 0)
-        std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+      if (random() % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
       if (l.cancels) l.request->cancel();
     }
     for (Life& l : lives) {
@@ -177,4 +176,6 @@ TEST(freed_pages_are_poisoned) {
   CHECK(rig.model.poisoned == 12);  // the first one's two pages, before the second's first step
 }
 
-int main(int c, char** v) { return test_main(c, v); }
+int main(int c, char** v) {
+  return test_main(c, v);
+}

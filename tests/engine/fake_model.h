@@ -46,14 +46,16 @@ inline SampleResult fake_sample(const std::vector<float>& raw, const SampleRow& 
   if (p.n_logprobs > 0) {
     std::vector<size_t> order(vocab);
     for (size_t v = 0; v < vocab; ++v) order[v] = v;
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return raw[a] > raw[b]; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return raw[a] > raw[b]; });
     for (int32_t i = 0; i < p.n_logprobs; ++i)
       top[i] = {static_cast<int32_t>(order[static_cast<size_t>(i)]),
                 logprob(order[static_cast<size_t>(i)])};
   }
   if (p.given >= 0) return {p.given, logprob(static_cast<size_t>(p.given))};
   std::vector<double> l(raw.begin(), raw.end());
-  for (int32_t i = 0; i < p.bias_n; ++i) l[static_cast<size_t>(p.bias[i].token)] += p.bias[i].logprob;
+  for (int32_t i = 0; i < p.bias_n; ++i)
+    l[static_cast<size_t>(p.bias[i].token)] += p.bias[i].logprob;
   for (int32_t i = 0; i < p.count_n; ++i) {
     double& x = l[static_cast<size_t>(p.counts[i].token)];
     if (p.counts[i].in_prompt || p.counts[i].generated)

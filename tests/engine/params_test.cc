@@ -50,7 +50,11 @@ TEST(the_checkpoint_s_defaults_come_first) {
   CHECK(d.from_checkpoint == (std::vector<std::string>{"temperature", "top_k"}));
   SamplingParams p = resolve_params({}, d, facts());
   CHECK(p.temperature == 0.6f && p.top_k == 20 && p.top_p == 1);
-  p = resolve_params(with([](GivenParams& g) { g.temperature = 0.9; g.top_k = 0; }), d, facts());
+  p = resolve_params(with([](GivenParams& g) {
+                       g.temperature = 0.9;
+                       g.top_k = 0;
+                     }),
+                     d, facts());
   CHECK(p.temperature == 0.9f && p.top_k == 0);
   stated.do_sample = false;
   CHECK(resolve_params({}, sampling_defaults(stated), facts()).temperature == 0);
@@ -116,4 +120,6 @@ TEST(edges_are_taken) {
   CHECK(resolve(with([](GivenParams& g) { g.ignore_eos = true; })).end_tokens.empty());
 }
 
-int main(int c, char** v) { return orlop::test::test_main(c, v); }
+int main(int c, char** v) {
+  return orlop::test::test_main(c, v);
+}

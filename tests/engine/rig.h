@@ -1,5 +1,5 @@
-// An engine over the fake model, and what a request must give: computed by itself, straight from the
-// fake's definition.
+// An engine over the fake model, and what a request must give: computed by itself, straight from
+// the fake's definition.
 #pragma once
 #include <memory>
 #include <random>

@@ -231,4 +231,6 @@ TEST(random_histories_end) {
   CHECK(preemptions > 100);  // else the rounds were too easy to show anything
 }
 
-int main(int c, char** v) { return orlop::test::test_main(c, v); }
+int main(int c, char** v) {
+  return orlop::test::test_main(c, v);
+}
