@@ -1,7 +1,7 @@
 /* What the C tests share: checks, requests in one call. C99. */
 #ifndef CAPI_H
 #define CAPI_H
-#define _POSIX_C_SOURCE 200809L
+#define _XOPEN_SOURCE 700
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

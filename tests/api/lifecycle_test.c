@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #define TINY TEST_DATA "/tiny/"
 #define CONFIG(more)                                 \
@@ -300,6 +301,59 @@ static void ten_thousand_from_eight_threads(void) {
   orlop_engine_release(e);
 }
 
+static size_t copy_file(const char* from, const char* to) {
+  static char bytes[1 << 20];
+  FILE* f = fopen(from, "rb");
+  size_t n = 0;
+  CHECK(f != NULL);
+  if (!f) return 0;
+  n = fread(bytes, 1, sizeof bytes, f);
+  CHECK(n > 0 && n < sizeof bytes);
+  fclose(f);
+  f = fopen(to, "wb");
+  CHECK(f && fwrite(bytes, 1, n, f) == n);
+  if (f) fclose(f);
+  return n;
+}
+
+/* Cut at 200 points before loading: a typed error. Cut while it runs ("read"): no effect. */
+static void truncated_files(void) {
+  char folder[] = P_tmpdir "/orlop-test-XXXXXX", config[256], weights[256], json[512];
+  orlop_engine* e = NULL;
+  orlop_generate_params p = endless();
+  uint32_t point = 12345;
+  size_t n;
+  int i;
+  CHECK(mkdtemp(folder) != NULL);
+  snprintf(config, sizeof config, "%s/config.json", folder);
+  snprintf(weights, sizeof weights, "%s/model.safetensors", folder);
+  snprintf(json, sizeof json,
+           "{\"model\": \"%s\", \"load\": \"read\", \"threads\": 1, \"kv_bytes\": 1000000}",
+           folder);
+  copy_file(TINY "llama/config.json", config);
+  n = copy_file(TINY "llama/model.safetensors", weights);
+  for (i = 0; i < 200; ++i) {
+    orlop_error err;
+    size_t at;
+    point = point * 1664525u + 1013904223u;
+    at =
+        i % 4 ? (size_t)(((uint64_t)point * n) >> 32) : (point >> 16) % 9000; /* many in its head */
+    copy_file(TINY "llama/model.safetensors", weights);
+    CHECK(truncate(weights, (off_t)at) == 0);
+    new_error(&err);
+    CHECK(orlop_engine_create(json, strlen(json), &e, &err) == ORLOP_E_BAD_FORMAT);
+    CHECK(e == NULL && strstr(err.message, "model.safetensors"));
+  }
+  copy_file(TINY "llama/model.safetensors", weights);
+  e = engine_of(json);
+  CHECK(truncate(weights, 0) == 0 && truncate(config, 0) == 0);
+  p.max_tokens = 20;
+  run(e, &p, &a);
+  CHECK(a.finish == ORLOP_FINISH_LENGTH && a.n == 20);
+  orlop_engine_release(e);
+  CHECK(unlink(weights) == 0 && unlink(config) == 0 && rmdir(folder) == 0);
+}
+
 static int lines;
 static void sink(void* user, int32_t level, const char* text, size_t len) {
   CHECK(user == &lines && level >= ORLOP_LOG_ERROR && level <= ORLOP_LOG_INFO);
@@ -328,6 +382,7 @@ int main(int argc, char** argv) {
   RUN(release_while_another_gets);
   RUN(queues);
   RUN(logging);
+  RUN(truncated_files);
   RUN(ten_thousand_from_eight_threads);
   return close_tests();
 }
