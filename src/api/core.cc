@@ -184,7 +184,13 @@ Json Core::info() const {
 
 orlop_engine::~orlop_engine() {
   if (loading) loading->progress.cancel.store(true, std::memory_order_relaxed);
-  if (loader.joinable()) loader.join();
+  if (!loader.joinable()) return;
+  // A log sink may release the engine that is loading: the loader cannot wait for itself, and needs
+  // nothing of this handle.
+  if (loader.get_id() == std::this_thread::get_id())
+    loader.detach();
+  else
+    loader.join();
 }
 
 const std::shared_ptr<orlop::api::Core>& orlop_engine::core() const {
