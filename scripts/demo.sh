@@ -8,10 +8,10 @@ scripts/build.sh
 python3 scripts/fetch_model.py >/dev/null
 
 say "orlop chat"
-orlop chat "$MODEL" "$question"
+orlop chat --temperature 0 "$MODEL" "$question"
 
-export PKG_CONFIG_PATH=$BUILD/meson-uninstalled
-flags="$(pkg-config --cflags --libs orlop) -Wl,-rpath,$BUILD"
+# An installed orlop needs only $(pkg-config --cflags --libs orlop).
+flags="-I$ROOT/include -L$BUILD -lorlop -Wl,-rpath,$BUILD"
 say "examples/generate.c"
 cc -std=c99 examples/generate.c -o "$BUILD/generate-c" $flags
 "$BUILD/generate-c" "$MODEL" "$question"

@@ -27,13 +27,12 @@ def folder(tmp_path, build, model):
 
 def environment(build):
     path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
-    return dict(os.environ, PATH=path, PKG_CONFIG_PATH=str(build / "meson-uninstalled"), LD_LIBRARY_PATH=str(build))
+    return dict(os.environ, PATH=path, LD_LIBRARY_PATH=str(build))
 
 
 def compiled(folder, build, source, name="program"):
-    flags = run("pkg-config", "--cflags", "--libs", "orlop", env=environment(build)).stdout.split()
     compiler = ["c++", "-std=c++17"] if source.suffix == ".cc" else ["cc", "-std=c99"]
-    run(*compiler, source, "-o", folder / name, *flags)
+    run(*compiler, f"-I{ROOT}/include", source, "-o", folder / name, f"-L{build}", "-lorlop")
     return folder / name
 
 
