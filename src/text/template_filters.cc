@@ -133,13 +133,14 @@ Bound::Bound(Run& run, const char* who, const Args& args, std::initializer_list<
   if (args.plain.size() > names.size())
     run.error(who, " takes at most ", names.size(), " argument(s), ", args.plain.size(), " given");
   for (size_t i = 0; i < args.plain.size(); ++i) values_[i] = &args.plain[i];
-  for (const auto& [name, value] : args.named) {
+  for (const auto& given : args.named) {
+    const std::string& name = given.first;
     const auto at = std::find_if(names.begin(), names.end(),
                                  [&](const char* n) { return name == n; });
     if (at == names.end()) run.error(who, " got an unexpected keyword argument '", name, "'");
     const Value*& slot = values_[static_cast<size_t>(at - names.begin())];
     if (slot) run.error(who, " got multiple values for argument '", name, "'");
-    slot = &value;
+    slot = &given.second;
   }
   for (size_t i = 0; i < required; ++i)
     if (!values_[i]) run.error(who, " misses the argument '", names.begin()[i], "'");
