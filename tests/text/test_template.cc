@@ -129,9 +129,9 @@ TEST(output_and_intermediates_are_limited) {
 TEST(nesting_is_limited) {
   const char* brackets[][2] = {{"(", ")"}, {"[", "]"}, {"{'a':", "}"}, {"not ", ""}, {"-", ""},
                                {"x[", "]"}, {"f(", ")"}, {"1 if 1 else ", ""}};
-  for (const auto& [open, close] : brackets)
+  for (const auto& b : brackets)
     CHECK_THROWS(bad_format, "max_depth",
-                 text("{{ " + times(open, 30'000) + "1" + times(close, 30'000) + " }}"));
+                 text("{{ " + times(b[0], 30'000) + "1" + times(b[1], 30'000) + " }}"));
   CHECK_THROWS(bad_format, "max_depth", text(times("{% if true %}", 30'000)));
   CHECK_THROWS(bad_format, "max_depth", text("{{ 1" + times(" if 1", 30'000) + " }}"));
   CHECK_THROWS(invalid_argument, "max_depth", text("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"));
