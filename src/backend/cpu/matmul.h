@@ -27,8 +27,10 @@
 //   int8: acc = fma(float(dot), w_scale * a_scale, acc); then fma(w_min, a_scale * sum, acc). The
 //         integer dot is exact. A row that holds NaN or infinity in a group gives NaN; a group whose
 //         largest magnitude is below 2^-110 counts as zero.
-//   bf16: per group a float32 dot of exact codes by vdpbf16ps, then as int8; bf16 weights accumulate
-//         directly.
+//   bf16: per group (or half) two float32 dots of exact codes by vdpbf16ps, one of the pairs (k0, k2)
+//         and one of (k1, k3), added; then acc = fma(dot, w_scale, acc) and fma(w_min, sum, acc). bf16
+//         weights: the same two sums run over all of k. Without AVX512-BF16: as fp32, on activations
+//         rounded to bf16.
 //   fp32: acc = fma(w, a, acc) for every k, w exactly as dequantize_row gives it.
 #pragma once
 #include <cstddef>

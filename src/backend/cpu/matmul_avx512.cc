@@ -1,4 +1,4 @@
-// Linear layers with AVX-512 (F, BW, VL, DQ, VNNI): one vector of 16 columns.
+// Linear layers with AVX-512 (F, BW, VL, DQ, VNNI): a vector of 16 columns a tile.
 // No STL here: nothing compiled with these flags may be emitted for others to link to.
 // GCC 12 takes the undefined vectors inside its own AVX-512 intrinsics for a mistake of ours.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
