@@ -149,7 +149,7 @@ def test_readme_style_program(model_path):
     """The five lines that a user begins with."""
     program = (
         "import orlop, sys\n"
-        "engine = orlop.Engine(sys.argv[1])\n"
+        "engine = orlop.Engine(sys.argv[1], compute='bf16')\n"
         "question = [{'role': 'user', 'content': 'What is the capital of France?'}]\n"
         "for output in engine.async_generate(messages=question, temperature=0):\n"
         "    print(output.text, end='', flush=True)\n"

@@ -81,6 +81,7 @@ def test_batch_larger_than_the_queue():
                 held.append(engine.async_generate(tokens=[5], max_tokens=60, ignore_eos=True))
         for request in held:
             request.close()
+        settle(engine)
         results = engine.generate([[5 + i] for i in range(60)], max_tokens=3, ignore_eos=True)
         assert [len(r.tokens) for r in results] == [3] * 60
 
@@ -332,7 +333,7 @@ def test_pipeline(model_path):
         assert one.text.startswith(" Paris")
         two = pipe(["The capital of France is", "1, 2, 3,"], max_tokens=4, temperature=0)
         assert two[0].text == one.text and "4" in two[1].text
-    with orlop.pipeline(model_path, chat=True, **small) as pipe:
+    with orlop.pipeline(model_path, chat=True, compute="bf16", **small) as pipe:
         assert "Paris" in pipe(["What is the capital of France?"], max_tokens=40, temperature=0)[0].text
 
 
