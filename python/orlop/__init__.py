@@ -12,7 +12,7 @@ from __future__ import annotations
 from . import errors
 from ._engine import Engine, inspect
 from ._logging import set_log_level
-from ._native import LogprobTable, Output, __version__, feature
+from ._native import LogprobTable, Output, feature, version
 from ._pipeline import Pipeline, pipeline
 from ._request import Request, Result, Status
 from .errors import (
@@ -30,6 +30,9 @@ from .errors import (
     ShutdownError,
     UnsupportedError,
 )
+
+__version__ = version()
+del version
 
 __all__ = [
     "BadFormatError",

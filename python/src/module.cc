@@ -409,7 +409,7 @@ NB_MODULE(_native, m) {
       nb::module_::import_("threading").attr("main_thread")().attr("ident")));
 
   m.doc() = "Bindings of orlop.h. Use the classes of the package orlop, which are built on these.";
-  m.attr("__version__") = orlop_version();
+  m.def("version", &orlop_version, "The version of the library, e.g. '0.1.0'.");
   m.def("feature", &orlop_feature, "name"_a,
         "Whether this build has a feature ('cuda', 'avx2', 'avx512', ...): 0 when absent.");
   m.def("inspect", &inspect, "path"_a, nb::sig("def inspect(path: str) -> str"),
@@ -426,7 +426,7 @@ NB_MODULE(_native, m) {
            nb::sig("def get(self, timeout: float | None = None) -> Output | None"),
            "Next output; None after timeout seconds (None: wait for ever). StopIteration when "
            "everything was taken.")
-      .def("status", &Request::status, nb::sig("def status(self) -> dict[str, Any]"),
+      .def("status", &Request::status, nb::sig("def status(self) -> dict[str, typing.Any]"),
            "The fields of orlop_request_info.")
       .def("cancel", &Request::cancel, "Ends the request within one step.")
       .def("close", &Request::close, "Cancels if unfinished and frees.")
@@ -434,22 +434,22 @@ NB_MODULE(_native, m) {
 
   nb::class_<Engine>(m, "Engine", "An engine's handle.")
       .def(nb::init<const std::string&, nb::object>(), "config"_a, "progress"_a = nb::none(),
-           nb::sig("def __init__(self, config: str, progress: Callable[[int, int], None] | None = "
+           nb::sig("def __init__(self, config: str, progress: collections.abc.Callable[[int, int], None] | None = "
                    "None) -> None"),
            "Loads a model; progress(bytes_done, bytes_total) is called about 20 times a second.")
       .def("submit", &Engine::submit, "text"_a.none(), "tokens"_a.none(), "messages"_a.none(),
            "values"_a, "queue"_a.none() = nb::none(), "tag"_a = 0, nb::rv_policy::take_ownership,
-           nb::sig("def submit(self, text: str | None, tokens: Sequence[int] | None, messages: str "
-                   "| None, values: dict[str, Any], queue: Queue | None = None, tag: int = 0) -> "
+           nb::sig("def submit(self, text: str | None, tokens: collections.abc.Sequence[int] | None, messages: str "
+                   "| None, values: dict[str, typing.Any], queue: Queue | None = None, tag: int = 0) -> "
                    "Request"),
            "Hands a request to the engine.")
       .def("info", &Engine::info, nb::sig("def info(self) -> str"), "Facts as JSON text.")
-      .def("stats", &Engine::stats, nb::sig("def stats(self) -> dict[str, Any]"))
+      .def("stats", &Engine::stats, nb::sig("def stats(self) -> dict[str, typing.Any]"))
       .def("tokenize", &Engine::tokenize, "text"_a, "add_special"_a, "parse_special"_a,
            nb::sig("def tokenize(self, text: str, add_special: bool, parse_special: bool) -> "
                    "list[int]"))
       .def("detokenize", &Engine::detokenize, "tokens"_a, "skip_special"_a,
-           nb::sig("def detokenize(self, tokens: Sequence[int], skip_special: bool) -> str"))
+           nb::sig("def detokenize(self, tokens: collections.abc.Sequence[int], skip_special: bool) -> str"))
       .def("chat_render", &Engine::chat_render, "json"_a,
            nb::sig("def chat_render(self, json: str) -> str"))
       .def("chat_tokenize", &Engine::chat_tokenize, "json"_a,

@@ -139,7 +139,7 @@ void bind_output(nb::module_& m) {
            "Row as a float32 memoryview [vocab] in the order of token ids; -inf where the table "
            "has no entry. vocab 0: as many as the row has entries (logprobs=-1).")
       .def_static("concat", &concat, "tables"_a,
-                  nb::sig("def concat(tables: Sequence[LogprobTable]) -> LogprobTable"),
+                  nb::sig("def concat(tables: collections.abc.Sequence[LogprobTable]) -> LogprobTable"),
                   "One table with the rows of all.");
 
   nb::class_<Output>(m, "Output",

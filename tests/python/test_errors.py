@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import json
 import logging
+import pathlib
 import re
 import shutil
 import subprocess
@@ -104,16 +107,20 @@ def test_inspect(model_path):
 
 
 def test_module():
-    assert orlop.__version__ == orlop._native.__version__
+    assert orlop.__version__ == orlop._native.version()
     assert re.fullmatch(r"\d+\.\d+\.\d+", orlop.__version__)
     assert orlop.feature("no such thing") == 0
     for name in orlop.__all__:
         assert getattr(orlop, name) is not None
     package = orlop.__path__[0]
-    stub = open(f"{package}/_native.pyi").read()
+    stub = pathlib.Path(package, "_native.pyi").read_text()
+    # Every name of the annotations is imported: a type checker sees types, not Any.
+    names = {n.id for n in ast.walk(ast.parse(stub)) if isinstance(n, ast.Name)}
+    exec(stub, found := {})
+    assert names <= set(found) | set(dir(builtins))
     for word in ("class Engine", "class Request", "class Output", "def get(self"):
         assert word in stub
-    open(f"{package}/py.typed").close()
+    assert pathlib.Path(package, "py.typed").is_file()
     for thing in (orlop.Engine, orlop.Engine.async_generate, orlop.Request.get, orlop.inspect):
         assert thing.__doc__
 

@@ -98,7 +98,8 @@ def measure(
     begin = end = start
     while len(first) < batch or min(counts) < gen:
         tag = queue.wait(None)
-        output = requests[tag].get(0) if tag is not None else None
+        assert tag is not None
+        output = requests[tag].get(0)
         if output is None:
             continue
         end = time.perf_counter()
