@@ -82,6 +82,7 @@ static int32_t answer(orlop_engine* engine, const text* chat, text* reply, orlop
   orlop_generate_params_init(&params, sizeof params);
   params.messages = whole.data;
   params.messages_len = whole.len;
+  params.max_tokens = 512;
   status = orlop_async_generate(engine, &params, &request, err);
   free(whole.data); /* nothing is kept after the call */
 

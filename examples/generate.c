@@ -18,6 +18,8 @@ int main(int argc, char** argv) {
   orlop_generate_params_init(&params, sizeof params);
   params.messages = chat;
   params.messages_len = strlen(chat);
+  params.max_tokens = 256;
+  params.temperature = 0; /* the most likely answer, the same each time */
   if (orlop_engine_create(config, strlen(config), &engine, &err) < 0 ||
       orlop_async_generate(engine, &params, &request, &err) < 0)
     fprintf(stderr, "%s\n", err.message);

@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 def run(*command, ok=True, **options):
     """Runs a command without stdin; returns the finished process, its output as text."""
     r = subprocess.run([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                       stderr=subprocess.PIPE, text=True, timeout=300, **options)
+                       stderr=subprocess.PIPE, text=True, timeout=600, **options)
     if ok:
         assert r.returncode == 0, f"{' '.join(map(str, command))}\n{r.stdout}\n{r.stderr}"
     return r
