@@ -47,6 +47,7 @@ class Engine:
         settings = {"model": os.fspath(model)}
         settings |= {key: value for key, value in config.items() if value is not None}
         self._handle = _native.Engine(_to_json(settings, "configuration"), progress)
+        self._pid = os.getpid()
         self._queues = LoopQueues()
         self._lock = threading.RLock()  # a signal handler may use the engine too
         self._live: weakref.WeakSet[Request] = weakref.WeakSet()
@@ -201,13 +202,14 @@ class Engine:
 
         Requests that were handed out can still be drained; their last output says 'cancelled'.
         """
-        with self._lock:
-            live = list(self._live)
-            self._live.clear()
-        for request in live:
-            request.cancel()
+        if self._pid == os.getpid():  # in a forked child the locks may be held by nobody
+            with self._lock:
+                live = list(self._live)
+                self._live.clear()
+            for request in live:
+                request.cancel()
+            self._queues.close_soon()
         self._handle.close()
-        self._queues.close_soon()
 
     def __enter__(self) -> Engine:
         return self

@@ -63,4 +63,11 @@ def set_log_level(level: str | int | None) -> None:
             _thread.start()
 
 
+def _after_fork() -> None:
+    global _lock, _thread
+    _lock = threading.Lock()  # a thread of the parent may have held it
+    _thread = None
+
+
 atexit.register(set_log_level, None)
+os.register_at_fork(after_in_child=_after_fork)

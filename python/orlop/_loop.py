@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import threading
 import weakref
 
@@ -78,6 +79,7 @@ class LoopQueues:
     """The loop queues of one engine."""
 
     def __init__(self) -> None:
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopQueue] = (
             weakref.WeakKeyDictionary()
@@ -100,6 +102,8 @@ class LoopQueues:
             return queue, next(self._tags)
 
     def close_soon(self) -> None:
+        if self._pid != os.getpid():  # the loops are the parent's
+            return
         with self._lock:
             queues = list(self._by_loop.values())
             self._by_loop.clear()

@@ -183,6 +183,17 @@ def test_broken_pipe_is_silent(model_path):
     process.stderr.close()
 
 
+def test_closed_and_full_streams(model_path):
+    shell = [f"{sys.executable} -m orlop inspect '{model_path}' >/dev/full"]
+    done = subprocess.run(["sh", "-c", *shell], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith("orlop: error: ")
+    assert done.stderr.count("\n") == 1 and "space" in done.stderr
+    for closed in ("<&-", ">&-", "2>&-"):
+        line = f"{sys.executable} -m orlop run '{model_path}' A -n 2 {' '.join(few)} {closed}"
+        done = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
+        assert done.returncode == 0 and "Traceback" not in done.stderr + done.stdout, done
+
+
 def test_errors_are_one_line(model_path, tmp_path):
     missing = run("run", tmp_path / "no.gguf", "x", code=1)
     assert missing.stderr.startswith("orlop: error: ") and missing.stderr.count("\n") == 1
@@ -255,7 +266,7 @@ def test_bench(model_path):
         assert len(row["decode_tokens_per_second_runs"]) == 2
     assert found["engine"]["compute"] in ("bf16", "int8", "fp32")
     table = run("bench", model_path, "--prompt", 16, "--gen", 2, "--repeat", 1, "-q", *few).stdout
-    assert len(table.splitlines()) == 2
+    assert len(table.splitlines()) == 3 and table.startswith("compute bf16")
     run("bench", model_path, "--gen", 1, code=2)
 
 

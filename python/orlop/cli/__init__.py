@@ -28,9 +28,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit code: 0 well, 1 an error, 2 wrong usage."""
     parser = _parser()
     args = parser.parse_args(argv)
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
-        # Terminals and pipes may hold anything; what cannot be shown must not end the program.
-        if hasattr(stream, "reconfigure"):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:  # whoever started us closed it
+            setattr(sys, name, open(os.devnull, mode))
+        elif hasattr(stream, "reconfigure"):
+            # Terminals and pipes may hold anything; what cannot be shown must not end the program.
             stream.reconfigure(errors="replace")
     try:
         code = args.run(args)
@@ -40,9 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.parser.print_usage(sys.stderr)
         print(f"orlop {args.command}: error: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        # Whoever read us has left. Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read us has left
+        _give_up_stdout()
         return 141
     except KeyboardInterrupt:
         print(file=sys.stderr)
@@ -50,4 +52,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Error, OSError, MemoryError) as error:
         text = str(error) or type(error).__name__
         print(f"orlop: error: {' '.join(text.split())}", file=sys.stderr)
+        try:
+            sys.stdout.flush()
+        except OSError:  # a full disk, for instance
+            _give_up_stdout()
         return 1
+
+
+def _give_up_stdout() -> None:
+    """What stdout still holds cannot be written; Python would complain again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

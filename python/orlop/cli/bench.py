@@ -52,7 +52,11 @@ def _run(args: argparse.Namespace) -> int:
                 row[key + "_runs"] = values
             rows.append(row)
             if not args.json:
-                if batch == args.batch[0]:
+                if len(rows) == 1:
+                    print(
+                        f"compute {info['compute']}, {info['kernels']}, {info['threads']} threads; "
+                        f"prompt {args.prompt}, gen {args.gen}, median of {args.repeat}"
+                    )
                     print(f"{'batch':>6} {'prefill tok/s':>14} {'decode tok/s':>14} {'first s':>9}")
                 print(
                     f"{batch:6d} {row['prefill_tokens_per_second']:14.1f} "
