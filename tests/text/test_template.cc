@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/json.h"
-#include "check.h"
+#include "../check.h"
 #include "text/chat_template.h"
 
 using namespace orlop;
