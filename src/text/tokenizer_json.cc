@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/json.h"
+#include "text/json_fields.h"
 #include "text/json_scan.h"
 #include "text/pretokenize.h"
 #include "text/tokenizer.h"
@@ -23,40 +24,7 @@ constexpr const char* gpt2_pattern =
   fail(Status::unsupported, file, ": ", where, ": ", what, " is not supported");
 }
 
-// Members with their types checked; an absent or null member is the default.
-bool flag(const Json& j, const char* key, bool otherwise, const std::string& where) {
-  const auto it = j.find(key);
-  if (it == j.end() || it->is_null()) return otherwise;
-  if (!it->is_boolean()) fail(Status::bad_format, where, ".", key, ": true or false is expected");
-  return it->get<bool>();
-}
-std::string text(const Json& j, const char* key, const std::string& where) {
-  const auto it = j.find(key);
-  if (it == j.end() || !it->is_string())
-    fail(Status::bad_format, where, ".", key, ": a string is expected");
-  return it->get<std::string>();
-}
-int32_t number(const Json& j, const char* key, const std::string& where) {
-  const auto it = j.find(key);
-  if (it == j.end() || !it->is_number_integer())
-    fail(Status::bad_format, where, ".", key, ": an integer is expected");
-  if (it->is_number_unsigned()) return checked_cast<int32_t>(it->get<uint64_t>(), key);
-  return checked_cast<int32_t>(it->get<int64_t>(), key);
-}
-const Json& list(const Json& j, const char* key, const std::string& where) {
-  const auto it = j.find(key);
-  if (it == j.end() || !it->is_array())
-    fail(Status::bad_format, where, ".", key, ": a list is expected");
-  return *it;
-}
-const Json& object(const Json& j, const std::string& where) {
-  if (!j.is_object()) fail(Status::bad_format, where, ": an object is expected");
-  return j;
-}
-bool absent(const Json& j, const char* key) {
-  const auto it = j.find(key);
-  return it == j.end() || it->is_null();
-}
+using namespace json_fields;
 
 class Reader {
  public:
