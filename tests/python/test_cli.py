@@ -133,6 +133,7 @@ def test_chat_on_a_terminal(model_path):
     chat.send("What is the capital of France?\n")
     assert "Paris" in chat.read("tokens/s")
     chat.read("> ")
+    time.sleep(0.5)  # until input() sleeps: Python looks for signals only from there on
     chat.send("\x03")  # at the prompt: a hint, not the end
     chat.read("leaves)")
     chat.read("> ")
