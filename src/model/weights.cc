@@ -91,12 +91,10 @@ class Builder {
     add_linear(l.out, {{out_name, dim, nullptr}}, q, Glu::none, compute_,
                config_.attention_out_bias);
     add_vector(l.ffn_norm, ffn_norm_name, ".weight", dim, nullptr);
-    if (config_.mlp_bias)
-      fail(Status::unsupported, checkpoint_.path, ": mlp_bias: biases in the feed-forward layers");
     const int64_t ffn = config_.ffn_dim;
     add_linear(l.gate_up, {{gate_name, ffn, nullptr}, {up_name, ffn, nullptr}}, dim,
-               config_.activation, compute_, false);
-    add_linear(l.down, {{down_name, dim, nullptr}}, ffn, Glu::none, compute_, false);
+               config_.activation, compute_, config_.mlp_bias);
+    add_linear(l.down, {{down_name, dim, nullptr}}, ffn, Glu::none, compute_, config_.mlp_bias);
   }
 
   static const std::vector<int32_t>* map(const std::vector<int32_t>& m) {
@@ -163,7 +161,8 @@ class Builder {
     }
     ops::check_linear(d, tensor_name(parts.begin()->slot, ".weight").c_str());
     plan_.add_linear(&linear, exec_, std::move(rows));
-    if (with_bias) plan_.add_vector(&linear.bias, d.n(), std::move(biases));
+    if (with_bias)
+      plan_.add_vector(&linear.bias, glu == Glu::none ? d.n() : 2 * d.n(), std::move(biases));
   }
 
   bool head_is_tied() {

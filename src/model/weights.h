@@ -16,7 +16,7 @@ namespace orlop {
 struct Linear {
   LinearDesc desc;
   void* packed = nullptr;
-  float* bias = nullptr;  // [n]
+  float* bias = nullptr;  // [n], gated [2 n]
 };
 
 struct LayerWeights {

@@ -66,7 +66,7 @@ struct MatmulArgs {
   float* out;  // [m, n]
   int64_t out_stride;
   int64_t m;
-  const float* bias;  // [n] or null
+  const float* bias;  // [n] or null; gated: [2 n], of gate and of up, added before the gate
   bool accumulate;    // out += x W^T (+ bias); else out =
   void* workspace;    // at least matmul_workspace(desc, m) bytes
 };

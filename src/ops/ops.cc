@@ -60,8 +60,6 @@ void matmul(const Exec& e, const MatmulArgs& a) {
   require(a.desc && a.packed && a.x && a.out, "matmul", "no null argument");
   require(a.m >= 0 && a.x_stride >= a.desc->k && a.out_stride >= a.desc->n(), "matmul",
           "strides cover rows");
-  require(a.desc->glu == Glu::none || (!a.bias && !a.accumulate), "matmul",
-          "a gated product has neither bias nor accumulation");
   if (a.m) e.kernels->matmul(e, a);
 }
 

@@ -315,31 +315,38 @@ TEST(gated_pairs) {
       const Layer l(k, {{FileType::q5_0, n}, {FileType::q3_k, n}}, compute, glu);
       auto x = random_x(m, k);
       for (int64_t i = 0; i < k; ++i) x[static_cast<size_t>(i)] *= 30;  // saturated gates, both ways
-      const auto bias = random_x(1, n), start = random_x(m, n);
+      const auto bias = random_x(1, 2 * n), start = random_x(m, n);  // of gate, then of up
       const auto ref = apply(cpu::matmul_ref, l, x, m);
       for (const Kernel& kernel : kernels()) {
         const auto out = apply(kernel.run, l, x, m);
         if (!kernel.own_bf16 || compute != Compute::bf16) CHECK(same_bits(out, ref));
+        const auto biased = apply(kernel.run, l, x, m, bias.data());
         const auto both = apply(kernel.run, l, x, m, bias.data(), &start);
-        int wrong = 0;
+        int wrong = 0, wrong_biased = 0;
         for (int64_t r = 0; r < m; ++r) {
           for (int64_t c = 0; c < n; ++c) {
             const size_t i = static_cast<size_t>(r * n + c);
             double gate, gate_bound, up, up_bound;
             expect(l, c, x.data() + r * k, &gate, &gate_bound);
             expect(l, n + c, x.data() + r * k, &up, &up_bound);
-            const double act =
-                glu == Glu::silu
-                    ? gate / (1 + std::exp(-gate))
-                    : 0.5 * gate * (1 + std::tanh(0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)));
-            // |act'| < 1.2; the activation itself within 1e-6 of |gate|
-            const double bound = (1.2 * gate_bound + 1e-6 * std::fabs(gate)) * std::fabs(up) +
-                                 (std::fabs(act) + gate_bound) * up_bound + 1e-30;
-            if (!(std::fabs(static_cast<double>(out[i]) - act * up) <= bound)) ++wrong;
-            CHECK(both[i] == start[i] + (out[i] + bias[static_cast<size_t>(c)]));
+            const auto within = [&](float got, double g, double u) {
+              const double act =
+                  glu == Glu::silu
+                      ? g / (1 + std::exp(-g))
+                      : 0.5 * g * (1 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)));
+              // |act'| < 1.2; the activation itself within 1e-6 of |g|
+              const double bound = (1.2 * gate_bound + 1e-6 * std::fabs(g)) * std::fabs(u) +
+                                   (std::fabs(act) + gate_bound) * up_bound + 1e-30;
+              return std::fabs(static_cast<double>(got) - act * u) <= bound;
+            };
+            if (!within(out[i], gate, up)) ++wrong;
+            if (!within(biased[i], gate + static_cast<double>(bias[static_cast<size_t>(c)]),
+                        up + static_cast<double>(bias[static_cast<size_t>(n + c)])))
+              ++wrong_biased;
+            CHECK(both[i] == start[i] + biased[i]);
           }
         }
-        CHECK(wrong == 0);
+        CHECK(wrong == 0 && wrong_biased == 0);
       }
     }
   }

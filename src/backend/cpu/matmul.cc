@@ -104,6 +104,7 @@ void run_pair(const Job& job, int64_t pair, int64_t block_begin, int64_t block_e
       e.columns = static_cast<int>(std::min<int64_t>(16, part.columns - (tile + i) * 16));
       e.out = a.out + block.row * a.out_stride + column + 16 * i;
       e.bias = a.bias ? a.bias + column + 16 * i : nullptr;
+      e.up_bias = a.bias && glu ? e.bias + a.desc->n() : nullptr;
       job.isa->epilogue(e);
       e.c += 16 * block.rows;
     }

@@ -99,7 +99,8 @@ struct Epilogue {
   const float* up;  // [rows, 16], glu only
   float* out;       // row stride out_stride
   int64_t out_stride;
-  const float* bias;  // [columns] or null, added after glu
+  const float* bias;     // [columns] or null, added to c
+  const float* up_bias;  // [columns] or null, added to up
   int rows, columns;
   bool accumulate;
   Glu glu;

@@ -141,8 +141,11 @@ void epilogue(const Epilogue& e) {
   for (int r = 0; r < e.rows; ++r) {
     for (int j = 0; j < e.columns; ++j) {
       float v = e.c[16 * r + j];
-      if (e.glu != Glu::none) v = activate(e.glu, v) * e.up[16 * r + j];
       if (e.bias) v += e.bias[j];
+      if (e.glu != Glu::none) {
+        const float up = e.up[16 * r + j];
+        v = activate(e.glu, v) * (e.up_bias ? up + e.up_bias[j] : up);
+      }
       float& out = e.out[r * e.out_stride + j];
       out = e.accumulate ? out + v : v;
     }

@@ -348,14 +348,17 @@ inline void prepare_floats(const float* x, int64_t k, int64_t groups, int rows, 
 inline void epilogue(const Epilogue& e) {
   for (int c0 = 0; c0 < e.columns; c0 += lanes) {
     const Mask mask = first_lanes(e.columns - c0);
-    F bias = zero();
+    F bias = zero(), up_bias = zero();
     if (e.bias) bias = load_masked(e.bias + c0, mask);
+    if (e.up_bias) up_bias = load_masked(e.up_bias + c0, mask);
     for (int r = 0; r < e.rows; ++r) {
       F v = load_float(reinterpret_cast<const unsigned char*>(e.c + 16 * r + c0));
-      if (e.glu != Glu::none)
-        v = mul(activate(e.glu, v),
-                load_float(reinterpret_cast<const unsigned char*>(e.up + 16 * r + c0)));
       if (e.bias) v = add(v, bias);
+      if (e.glu != Glu::none) {
+        F up = load_float(reinterpret_cast<const unsigned char*>(e.up + 16 * r + c0));
+        if (e.up_bias) up = add(up, up_bias);
+        v = mul(activate(e.glu, v), up);
+      }
       float* out = e.out + r * e.out_stride + c0;
       if (e.accumulate) v = add(load_masked(out, mask), v);
       store_masked(out, mask, v);
