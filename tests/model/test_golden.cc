@@ -12,8 +12,8 @@
 namespace orlop::test {
 namespace {
 
-constexpr const char* names[] = {"llama", "llama-sharded", "llama3-rope", "mistral-window",
-                                 "qwen2", "qwen3"};
+constexpr const char* names[] = {"llama", "llama-bias", "llama-sharded", "llama3-rope",
+                                 "mistral-window", "qwen2", "qwen3"};
 
 std::string folder(const std::string& name) { return std::string(TEST_DATA) + "/tiny/" + name; }
 
