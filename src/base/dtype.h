@@ -27,7 +27,9 @@ constexpr FileTypeInfo file_types[file_type_count] = {
 
 // How products are computed. fp32: float32 throughout. bf16: activations rounded to bf16, weights
 // exact where their codes fit bf16, else rounded to it; float32 sums. int8: activations in int8 with
-// one scale per 32 elements; weights stay in their own codes; float weights fall back to bf16.
+// one scale per 32 elements; weights stay in their own codes; float weights fall back to bf16. (As a
+// model's setting int8 means the feed-forward layers and the head; attention's projections are
+// computed as in bf16: see model/weights.cc.)
 enum class Compute : uint8_t { fp32, bf16, int8 };
 [[gnu::always_inline]] constexpr const char* name(Compute c) {
   return c == Compute::fp32 ? "fp32" : c == Compute::bf16 ? "bf16" : "int8";

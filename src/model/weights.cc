@@ -83,18 +83,25 @@ class Builder {
     const int64_t q = config_.heads * hd, kv = config_.kv_heads * hd;
     add_vector(l.attn_norm, attn_norm_name, ".weight", dim, nullptr);
     add_linear(l.qkv, {{q_name, q, map(q_map_)}, {k_name, kv, map(k_map_)}, {v_name, kv, nullptr}},
-               dim, Glu::none, compute_, config_.attention_bias);
+               dim, Glu::none, attention_compute(), config_.attention_bias);
     if (arch_.qk_norm) {
       add_vector(l.q_norm, q_norm_name, ".weight", hd, nullptr);
       add_vector(l.k_norm, k_norm_name, ".weight", hd, nullptr);
     }
-    add_linear(l.out, {{out_name, dim, nullptr}}, q, Glu::none, compute_,
+    add_linear(l.out, {{out_name, dim, nullptr}}, q, Glu::none, attention_compute(),
                config_.attention_out_bias);
     add_vector(l.ffn_norm, ffn_norm_name, ".weight", dim, nullptr);
     const int64_t ffn = config_.ffn_dim;
     add_linear(l.gate_up, {{gate_name, ffn, nullptr}, {up_name, ffn, nullptr}}, dim,
                config_.activation, compute_, config_.mlp_bias);
     add_linear(l.down, {{down_name, dim, nullptr}}, ffn, Glu::none, compute_, config_.mlp_bias);
+  }
+
+  // Attention exponentiates the errors of its scores. On SmolLM2 over 4,096 tokens of text, int8
+  // activations everywhere move a logprob by 0.058 on average; with attention's projections in bf16
+  // (a quarter of the layers' products) it is 0.048.
+  Compute attention_compute() const {
+    return compute_ == Compute::int8 ? Compute::bf16 : compute_;
   }
 
   static const std::vector<int32_t>* map(const std::vector<int32_t>& m) {
