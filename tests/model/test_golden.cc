@@ -170,4 +170,12 @@ TEST(same_bits_smollm2_quantized) {
 }  // namespace
 }  // namespace orlop::test
 
-int main(int argc, char** argv) { return orlop::test::test_main(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    orlop::make_backend({.device = "cpu", .threads = 1});
+  } catch (const orlop::Error& e) {  // ORLOP_ISA asks for what this processor lacks
+    std::printf("SKIPPED: 5 cases: %s\n", e.what());
+    return 77;
+  }
+  return orlop::test::test_main(argc, argv);
+}
