@@ -76,7 +76,7 @@ meson_tests() {
 sanitized() {
   local name=$1 which=$2
   shift 2
-  configure "$BUILD-$name" --buildtype=debugoptimized -Db_sanitize="$which" -Db_lundef=false \
+  configure "$BUILD-$name" -Doptimization=1 -Ddebug=true -Db_sanitize="$which" -Db_lundef=false \
     -Ddefault_library=static -Dsanitize_kernels=false
   ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:allocator_may_return_null=1 \
     UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
