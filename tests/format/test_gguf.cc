@@ -270,7 +270,18 @@ TEST(smollm2) {
                               std::chrono::steady_clock::now() - start).count());
   }
   std::printf("open SmolLM2: %.1f ms\n", best);
-  CHECK(best < 200);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr double most = 4000;  // checked builds are slower, not quadratic
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+  constexpr double most = 4000;
+#else
+  constexpr double most = 200;
+#endif
+#else
+  constexpr double most = 200;
+#endif
+  CHECK(best < most);
 
   TempDir dir;
   const std::string cut = dir.file("cut.gguf");
