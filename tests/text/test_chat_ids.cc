@@ -2,7 +2,7 @@
 // (tests/data/chat_ids.json, made by tests/data/make_chat_ids.py): the template's text may become
 // control tokens, the messages' never, and pieces run across the borders between them.
 #include "text/chat_template.h"
-#include "text/tokenizers.h"
+#include "tokenizers.h"
 
 namespace orlop::test {
 namespace {
