@@ -83,9 +83,11 @@ ORLOP_API int64_t orlop_feature(const char* name);
 #define ORLOP_LOG_WARNING 2
 #define ORLOP_LOG_INFO 3
 #define ORLOP_LOG_DEBUG 4
-/* Receives one line without newline. May be called from any thread, also concurrently. */
+/* Receives one line without newline. May be called from any thread, also concurrently. It may use
+ * the library, but must not call orlop_log_set. */
 typedef void (*orlop_log_fn)(void* user, int32_t level, const char* text, size_t len);
-/* Sends messages up to `level` to fn; fn NULL (the initial state) silences the library. */
+/* Sends messages up to `level` to fn; fn NULL (the initial state) silences the library. When it
+ * returns the former fn is not running and will not be called again. */
 ORLOP_API void orlop_log_set(orlop_log_fn fn, void* user, int32_t level);
 
 /* ---- buffers: bytes owned by the library ---- */

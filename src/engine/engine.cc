@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include <algorithm>
+#include <cmath>
 #include <new>
 
 #include "base/error.h"
@@ -148,9 +149,14 @@ void Engine::update_counts() noexcept {
 
 void Engine::drawn(Request& r, const SampleResult& result, const TokenLogprob* top) {
   if (result.token < 0 || result.token >= model_.config().vocab) {
-    r.end_with_error(Status::internal,
-                     "no token can be drawn: the logits are not numbers or every token is "
-                     "forbidden");
+    const auto forbids = [](const TokenLogprob& b) { return std::isinf(b.logprob); };
+    const auto& bias = r.params().bias;
+    if (!r.forbidden() && std::none_of(bias.begin(), bias.end(), forbids))
+      r.end_with_error(Status::internal, "no token can be drawn: the model's logits are no numbers");
+    else
+      r.end_with_error(Status::invalid_argument,
+                       "no token can be drawn: logit_bias, or min_tokens with stop_tokens, forbids "
+                       "every one");
     return;
   }
   r.add_token(result.token, result.logprob, top, monotonic_ns());
@@ -159,6 +165,13 @@ void Engine::drawn(Request& r, const SampleResult& result, const TokenLogprob* t
 
 void Engine::scored(Request& r, int32_t position, const SampleResult& result,
                     const TokenLogprob* top) {
+  if (r.ended()) return;
+  if (std::isnan(result.logprob)) {
+    r.end_with_error(Status::internal,
+                     cat("prompt_logprobs: the model's logits after token ", position - 1,
+                         " are no numbers"));
+    return;
+  }
   r.add_prompt_logprob(position, result.logprob, top);
 }
 
@@ -209,7 +222,7 @@ void Engine::finish_step(const StepPlan& plan) {
     auto& r = static_cast<Request&>(*p.sequence);
     const int32_t prompt_rows = std::min(p.begin + p.rows, r.prompt_tokens) - p.begin;
     if (prompt_rows > 0) add(counters_.prompt_tokens, static_cast<uint64_t>(prompt_rows));
-    if (!r.samples && r.computed == r.prompt_tokens) r.end(Finish::length);
+    if (!r.ended() && !r.samples && r.computed == r.prompt_tokens) r.end(Finish::length);
     if (!r.ended()) {
       r.publish();
       continue;

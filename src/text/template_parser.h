@@ -2,6 +2,7 @@
 #pragma once
 #include <map>
 
+#include "base/stack.h"
 #include "text/template_ast.h"
 #include "text/template_lexer.h"
 
@@ -64,6 +65,10 @@ class Parser {
         --p.depth_;
         syntax_error(line, "nested deeper than ", p.limits_.max_depth, " (max_depth)");
       }
+      if (p.stack_.low()) {
+        --p.depth_;
+        syntax_error(p.now().line, "nested deeper than this thread's stack allows");
+      }
     }
     ~Nest() { --p.depth_; }
     Nest(const Nest&) = delete;
@@ -91,6 +96,7 @@ class Parser {
   RenderLimits limits_;
   size_t at_ = 0;
   size_t depth_ = 0;
+  StackGuard stack_{24 << 10};  // left free: what the calls between two checks take
   int loops_ = 0;  // enclosing loops within the function
   std::vector<Stmt*> functions_;
   std::map<std::string, int> numbers_;

@@ -12,6 +12,9 @@ namespace orlop::tmpl {
 void Run::too_many_steps() const {
   error("more than ", limits.max_steps, " steps (max_steps)");
 }
+void Run::too_little_stack() const {
+  error("nested deeper than this thread's stack allows");
+}
 void Run::too_much_memory() const {
   error("values take more than ", max_live, " bytes (max_output)");
 }

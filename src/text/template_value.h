@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/stack.h"
 #include "text/chat_template.h"
 
 namespace orlop::tmpl {
@@ -157,6 +158,9 @@ struct Method : Object {
   int id = 0;
 };
 
+// Left free when nesting is refused: what the deepest calls between two checks take.
+constexpr size_t template_stack_reserve = 24 << 10;
+
 // What one rendering uses and may use; owner of its objects.
 struct Run {
   explicit Run(const RenderLimits& l) : limits(l), max_live(l.max_output * 4 + (size_t{1} << 20)) {}
@@ -164,6 +168,7 @@ struct Run {
   Run& operator=(const Run&) = delete;
 
   RenderLimits limits;
+  StackGuard stack{template_stack_reserve};  // rendering stays on the thread that began it
   size_t max_live;
   size_t live = 0;   // bytes of strings and objects alive
   uint64_t steps = 0;
@@ -174,6 +179,7 @@ struct Run {
   void step(uint64_t n = 1) {
     steps += n;
     if (steps > limits.max_steps) too_many_steps();
+    if (stack.low()) too_little_stack();
   }
   // Work on n bytes: one step for every 256, so that long strings cannot hide their cost.
   void work(size_t bytes) { step(bytes >> 8); }
@@ -205,6 +211,7 @@ struct Run {
 
  private:
   [[noreturn]] void too_many_steps() const;
+  [[noreturn]] void too_little_stack() const;
   [[noreturn]] void too_much_memory() const;
   [[noreturn]] void too_long(size_t bytes) const;
 };

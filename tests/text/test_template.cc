@@ -1,5 +1,7 @@
 // Features, provenance and limits of the chat-template interpreter. That it prints what jinja2
 // prints is test_template_jinja.py's part.
+#include <pthread.h>
+
 #include <chrono>
 #include <string>
 
@@ -47,6 +49,54 @@ double seconds(const std::function<void()>& f) {
   f();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
+
+// Renders on a thread with a small stack; the error's text, or "" if there was none.
+std::string render_on_small_stack(const std::string& source, size_t stack_bytes) {
+  struct Work {
+    const std::string& source;
+    std::string error;
+  } work{source, ""};
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, stack_bytes);
+  pthread_t thread;
+  const auto body = [](void* p) -> void* {
+    auto& w = *static_cast<Work*>(p);
+    try {
+      orlop::OrderedJson data;
+      data["messages"] = orlop::OrderedJson::array();
+      orlop::ChatTemplate::parse(w.source)->render(data, {}, 0);
+    } catch (const orlop::Error& e) {
+      w.error = e.text();
+    }
+    return nullptr;
+  };
+  if (pthread_create(&thread, &attributes, body, &work) != 0) return "no thread";
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
+  return work.error;
+}
+
+TEST(hostile_nesting_on_small_stacks) {
+  std::string calls = "n-1", nots = "1", lists = "1";
+  for (int i = 0; i < 44; ++i) calls.insert(0, "f(").append(")");
+  for (int i = 0; i < 95; ++i) {
+    nots.insert(0, "not (").append(")");
+    lists.insert(0, "[").append("]");
+  }
+  const std::string sources[] = {
+      "{% macro f(n) %}{% if n>0 %}{{ " + calls + " }}{% endif %}{% endmacro %}{{ f(99) }}",
+      "{{ " + nots + " }}", "{{ " + lists + " }}"};
+  for (const size_t kib : {128, 256, 512}) {
+    for (const std::string& source : sources) {
+      const std::string error = render_on_small_stack(source, kib << 10);
+      CHECK(error.empty() || error.find("deeper than") != std::string::npos);
+    }
+    CHECK(render_on_small_stack("{% for m in messages %}{{ m }}{% endfor %}", kib << 10).empty());
+  }
+  CHECK(!render_on_small_stack(sources[0], 128 << 10).empty());
+}
+
 
 }  // namespace
 
