@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import json
+import math
+import operator
 import os
 import threading
 import weakref
@@ -44,9 +46,13 @@ class Engine:
         progress: Callable[[int, int], None] | None = None,
         **config: Any,
     ):
-        settings = {"model": os.fspath(model)}
-        settings |= {key: value for key, value in config.items() if value is not None}
-        self._handle = _native.Engine(_to_json(settings, "configuration"), progress)
+        if progress is not None and not callable(progress):
+            raise TypeError(f"progress must be callable, not {type(progress).__name__}")
+        settings: dict[str, Any] = {"model": _to_path(model, "model")}
+        for key, value in config.items():
+            if value is not None:
+                settings[key] = _to_setting(value, key)
+        self._handle = _native.Engine(json.dumps(settings, ensure_ascii=False), progress)
         self._pid = os.getpid()
         self._queues = LoopQueues()
         self._lock = threading.RLock()  # a signal handler may use the engine too
@@ -155,11 +161,16 @@ class Engine:
         add_special: add BOS/EOS as the model's tokenizer does. parse_special: control tokens that
         are spelled in the text become themselves (never do this with text from elsewhere).
         """
+        if not isinstance(text, str):
+            raise TypeError(f"text must be a str, not {type(text).__name__}")
+        _check_bool(add_special, "add_special")
+        _check_bool(parse_special, "parse_special")
         return self._handle.tokenize(text, add_special, parse_special)
 
     def decode(self, tokens: Iterable[int], *, skip_special: bool = False) -> str:
         """The text of token ids; bytes that are not UTF-8 become U+FFFD."""
-        return self._handle.detokenize(list(tokens), skip_special)
+        _check_bool(skip_special, "skip_special")
+        return self._handle.detokenize(_to_list(tokens, "tokens", "token ids"), skip_special)
 
     tokenize = encode
     detokenize = decode
@@ -229,7 +240,7 @@ class Engine:
 def inspect(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a model file or folder holds: tensors, formats, bytes, configuration, tokenizer, chat
     template. No weight is loaded. Raises NotFoundError or BadFormatError."""
-    out: dict[str, Any] = json.loads(_native.inspect(os.fspath(path)))
+    out: dict[str, Any] = json.loads(_native.inspect(_to_path(path, "path")))
     return out
 
 
@@ -239,11 +250,65 @@ def _finish(running: collections.deque[Request]) -> Result:
     return result
 
 
+def _to_path(value: Any, name: str) -> str:
+    path = value.__fspath__() if isinstance(value, os.PathLike) else value
+    if not isinstance(path, str):
+        raise TypeError(f"{name} must be a str or an os.PathLike of str, not {type(path).__name__}")
+    _check_text(path, name)
+    return path
+
+
+def _to_setting(value: Any, name: str) -> str | bool | int | float:
+    """A value of the configuration as JSON can hold it."""
+    if isinstance(value, str):
+        _check_text(value, name)
+        return value
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise InvalidArgumentError(f"{name} must be a finite number, got {value!r}")
+        return value
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"{name} must be a str, a bool or a number, not {type(value).__name__}"
+        ) from None
+    if not -(2**63) <= number < 2**64:
+        raise InvalidArgumentError(
+            f"{name} must be a 64-bit integer, got one of {number.bit_length()} bits"
+        )
+    return number
+
+
+def _to_list(value: Any, name: str, wanted: str) -> list[Any]:
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise TypeError(f"{name} must be a list of {wanted}, not {type(value).__name__}")
+    return list(value)
+
+
+def _check_text(value: str, name: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(
+            f"{name} holds a lone surrogate, which is not Unicode text"
+        ) from None
+
+
+def _check_bool(value: Any, name: str) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {type(value).__name__}")
+
+
 def _to_json(value: Any, what: str) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError as error:
         raise InvalidArgumentError(f"{what}: {error}") from None
+    except TypeError as error:
+        raise TypeError(f"{what}: {error}") from None
 
 
 def _chat_json(
@@ -252,13 +317,15 @@ def _chat_json(
     add_generation_prompt: bool | None,
     template_vars: Mapping[str, Any] | None,
 ) -> str:
+    if template_vars is not None and not isinstance(template_vars, Mapping):
+        raise TypeError(f"template_vars must be a dict, not {type(template_vars).__name__}")
     chat: dict[str, Any] = dict(template_vars or {})
     for name in ("messages", "tools", "add_generation_prompt"):
         if name in chat:
             raise TypeError(f"{name} is a parameter of its own, not a template variable")
-    chat["messages"] = list(messages)
+    chat["messages"] = _to_list(messages, "messages", "dict")
     if tools is not None:
-        chat["tools"] = list(tools)
+        chat["tools"] = _to_list(tools, "tools", "dict")
     chat["add_generation_prompt"] = True if add_generation_prompt is None else add_generation_prompt
     return _to_json(chat, "messages")
 

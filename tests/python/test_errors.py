@@ -6,6 +6,7 @@ import ast
 import builtins
 import json
 import logging
+import math
 import pathlib
 import re
 import shutil
@@ -52,14 +53,51 @@ def test_configuration_keys(model_path):
         orlop.Engine(model_path, compute="bf17")
     with pytest.raises(orlop.InvalidArgumentError, match="threads"):
         orlop.Engine(model_path, threads=-1)
-    with pytest.raises(orlop.InvalidArgumentError):
-        orlop.Engine(model_path, threads=float("nan"))
-    with pytest.raises(TypeError):
-        orlop.Engine(model_path, threads=object())
-    with pytest.raises(TypeError):
-        orlop.Engine(5)
+    for value in (math.nan, math.inf, 10**400, -(2**64)):
+        with pytest.raises(orlop.InvalidArgumentError, match="^threads must be"):
+            orlop.Engine(model_path, threads=value)
+    with pytest.raises(orlop.InvalidArgumentError, match="^compute holds a lone surrogate"):
+        orlop.Engine(model_path, compute="\ud800")
+    for value in (object(), b"4", [4]):
+        with pytest.raises(TypeError, match="^threads must be a str, a bool or a number, not "):
+            orlop.Engine(model_path, threads=value)
     with pytest.raises(orlop.UnsupportedError, match="quant"):
         orlop.Engine(model_path, quant="awq")
+
+
+def test_arguments_are_named(engine):
+    class Odd:
+        def __fspath__(self):
+            return b"model.gguf"
+
+    for value in (5, b"abc", None, Odd()):
+        kind = "bytes" if isinstance(value, Odd) else type(value).__name__
+        with pytest.raises(TypeError, match=f"^model must be a str or an os.PathLike.*not {kind}"):
+            orlop.Engine(value)
+        with pytest.raises(TypeError, match=f"^path must be a str or an os.PathLike.*not {kind}"):
+            orlop.inspect(value)
+    with pytest.raises(TypeError, match="^progress must be callable, not int"):
+        orlop.Engine("model.gguf", progress=3)
+    for value in (None, b"x", 5):
+        with pytest.raises(TypeError, match=f"^text must be a str, not {type(value).__name__}"):
+            engine.encode(value)
+    for name in ("add_special", "parse_special"):
+        with pytest.raises(TypeError, match=f"^{name} must be True or False, not NoneType"):
+            engine.encode("x", **{name: None})
+    with pytest.raises(TypeError, match="^skip_special must be True or False, not int"):
+        engine.decode([5], skip_special=1)
+    for value in (None, 5, "abc"):
+        with pytest.raises(TypeError, match="^tokens must be a list of token ids, not "):
+            engine.decode(value)
+        with pytest.raises(TypeError, match="^messages must be a list of dict, not "):
+            engine.apply_chat_template(value)
+    chat = [{"role": "user", "content": "hi"}]
+    with pytest.raises(TypeError, match="^tools must be a list of dict, not int"):
+        engine.async_generate(messages=chat, tools=5)
+    with pytest.raises(TypeError, match="^template_vars must be a dict, not int"):
+        engine.async_generate(messages=chat, template_vars=5)
+    with pytest.raises(TypeError, match="^messages: .*object"):
+        engine.async_generate(messages=[{"role": "user", "content": object()}])
 
 
 def test_damaged_files(model_path, tmp_path):
@@ -150,6 +188,100 @@ def test_logging(caplog, tiny_engine):
         orlop.set_log_level("loud")
     with pytest.raises(TypeError):
         orlop.set_log_level(True)
+
+
+def test_log_handlers_may_change_the_level(run_python):
+    """None and "debug" from within a handler, on the log's own thread and on others."""
+    done = run_python("""
+import logging, os, threading, time, orlop
+
+class Restart(logging.Handler):
+    seen = 0
+    def emit(self, record):
+        Restart.seen += 1
+        orlop.set_log_level(None)
+        orlop.set_log_level("debug")
+
+def load():
+    orlop.Engine(os.environ["TINY"], max_context=64, kv_bytes=1_000_000).close()
+
+logger = logging.getLogger("orlop")
+logger.addHandler(Restart())
+logger.setLevel(logging.DEBUG)
+logger.propagate = False
+orlop.set_log_level("debug")
+for _ in range(5):
+    load()
+end = time.monotonic() + 20
+while Restart.seen < 5 and time.monotonic() < end:
+    time.sleep(0.01)
+assert Restart.seen >= 5, Restart.seen
+for _ in range(3):  # the handler's lock is held by this thread while the other may want it
+    load()
+    logger.info("from the main thread")
+orlop.set_log_level(None)
+names = [t.name for t in threading.enumerate()]
+# The handler's last call may have started the flow again; never are there two threads.
+assert names.count("orlop-log") <= 1, names
+print("done")
+""")
+    assert done.returncode == 0 and done.stdout == "done\n" and done.stderr == "", done
+
+
+def test_log_stop_does_not_wait_for_a_stuck_handler(run_python):
+    """The caller holds a lock that the handler wants: one wait, then the call returns."""
+    done = run_python("""
+import logging, os, threading, time, orlop
+
+lock, entered, after = threading.Lock(), threading.Event(), threading.Event()
+
+class Locked(logging.Handler):
+    def emit(self, record):
+        entered.set()
+        with lock:
+            pass
+        after.set()
+
+logger = logging.getLogger("orlop")
+logger.addHandler(Locked())
+logger.propagate = False
+with lock:
+    orlop.set_log_level("debug")
+    logger.setLevel(logging.DEBUG)
+    orlop.Engine(os.environ["TINY"], max_context=64, kv_bytes=1_000_000).close()
+    assert entered.wait(20)
+    start = time.monotonic()
+    orlop.set_log_level(None)
+    assert time.monotonic() - start < 15
+    assert not after.is_set()
+orlop.set_log_level(None)  # now it ends
+assert after.is_set() and "orlop-log" not in [t.name for t in threading.enumerate()]
+print("done")
+""")
+    assert done.returncode == 0 and done.stdout == "done\n" and done.stderr == "", done
+
+
+def test_a_log_handler_that_raises_costs_one_line(run_python):
+    done = run_python("""
+import logging, os, orlop
+
+class Bad(logging.Handler):
+    seen = 0
+    def emit(self, record):
+        Bad.seen += 1
+        raise KeyError("handler")
+
+logger = logging.getLogger("orlop")
+logger.addHandler(Bad())
+logger.setLevel(logging.DEBUG)
+logger.propagate = False
+orlop.set_log_level("debug")
+orlop.Engine(os.environ["TINY"], max_context=64, kv_bytes=1_000_000).close()
+orlop.set_log_level(None)
+print(Bad.seen)
+""")
+    assert done.returncode == 0 and int(done.stdout) > 1
+    assert done.stderr.count("KeyError: 'handler'") == int(done.stdout)
 
 
 def test_readme_style_program(model_path):

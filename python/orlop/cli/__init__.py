@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from .. import __version__
 from ..errors import Error
 from . import bench, chat, eval, inspect, run
-from .common import UsageError
+from .common import CommandError, CommandParser, UsageError
 
 _commands = (run, chat, inspect, eval, bench)
 
@@ -18,7 +18,9 @@ _commands = (run, chat, inspect, eval, bench)
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="orlop", description="Run language models on this machine.")
     parser.add_argument("--version", action="version", version=f"orlop {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, parser_class=CommandParser
+    )
     for module in _commands:
         module.add_command(commands)
     return parser
@@ -49,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
-    except (Error, OSError, MemoryError) as error:
+    except (CommandError, Error, OSError, MemoryError) as error:
         text = str(error) or type(error).__name__
         print(f"orlop: error: {' '.join(text.split())}", file=sys.stderr)
         try:

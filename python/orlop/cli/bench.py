@@ -16,20 +16,25 @@ from . import common
 
 
 def add_command(commands: Any) -> None:
+    options = common.Options()
+    options.add_argument("--batch", type=common.counts, default=[1], help="e.g. 1,4,8 (default 1)")
+    options.add_argument(
+        "--prompt", type=common.positive, default=512, help="tokens (default 512)"
+    )
+    options.add_argument("--gen", type=common.positive, default=32, help="tokens (default 32)")
+    options.add_argument("--repeat", type=common.positive, default=3, help="default 3")
+    options.add_argument("--json", action="store_true", help="the figures as JSON on stdout")
+    common.add_engine_options(options)
     parser = commands.add_parser(
         "bench",
+        parents=[options],
         help="prefill and decode tokens/s",
         description="Speed with random prompts. Prefill: prompt tokens of the whole batch over the "
         "time to its last first token. Decode: output tokens of the whole batch over the time from "
-        "there to the end, at contexts from PROMPT on. Medians of the repeats.",
+        "there to the end, at contexts from PROMPT on. Medians of the repeats. A model so small that "
+        "its whole output arrives at once has no decode time: - (null in JSON).",
     )
     parser.add_argument("model", help="a checkpoint folder or a .gguf file")
-    parser.add_argument("--batch", type=common.counts, default=[1], help="e.g. 1,4,8 (default 1)")
-    parser.add_argument("--prompt", type=common.positive, default=512, help="tokens (default 512)")
-    parser.add_argument("--gen", type=common.positive, default=32, help="tokens (default 32)")
-    parser.add_argument("--repeat", type=common.positive, default=3, help="default 3")
-    parser.add_argument("--json", action="store_true", help="the figures as JSON on stdout")
-    common.add_engine_options(parser)
     parser.set_defaults(run=_run, parser=parser)
 
 
@@ -48,7 +53,8 @@ def _run(args: argparse.Namespace) -> int:
             row: dict[str, Any] = {"batch": batch}
             for key in ("prefill_tokens_per_second", "decode_tokens_per_second", "ttft_seconds"):
                 values = [run[key] for run in runs]
-                row[key] = statistics.median(values)
+                timed = [value for value in values if value is not None]
+                row[key] = statistics.median(timed) if timed else None
                 row[key + "_runs"] = values
             rows.append(row)
             if not args.json:
@@ -59,8 +65,9 @@ def _run(args: argparse.Namespace) -> int:
                     )
                     print(f"{'batch':>6} {'prefill tok/s':>14} {'decode tok/s':>14} {'first s':>9}")
                 print(
-                    f"{batch:6d} {row['prefill_tokens_per_second']:14.1f} "
-                    f"{row['decode_tokens_per_second']:14.1f} {row['ttft_seconds']:9.3f}",
+                    f"{batch:6d} {_shown(row['prefill_tokens_per_second'], 14, 1)} "
+                    f"{_shown(row['decode_tokens_per_second'], 14, 1)} "
+                    f"{_shown(row['ttft_seconds'], 9, 3)}",
                     flush=True,
                 )
     if args.json:
@@ -78,10 +85,19 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _shown(value: float | None, width: int, digits: int) -> str:
+    return f"{'-':>{width}}" if value is None else f"{value:{width}.{digits}f}"
+
+
+def _rate(tokens: int, seconds: float) -> float | None:
+    """None: nothing was timed."""
+    return tokens / seconds if tokens > 0 and seconds > 0 else None
+
+
 def measure(
     engine: Engine, batch: int, prompt: int, gen: int, chance: random.Random
-) -> dict[str, float]:
-    """One run of `batch` equal requests with random prompts."""
+) -> dict[str, float | None]:
+    """One run of `batch` equal requests with random prompts; None where no time passed."""
     vocab = int(engine.info["vocab"])
     # Ordinary ids only: the lowest ones are control tokens in many vocabularies.
     low = min(256, vocab // 2)
@@ -108,7 +124,7 @@ def measure(
             continue
         end = time.perf_counter()
         if output.finish_reason not in (None, "length"):
-            raise OSError(f"a request ended early: {output.finish_reason} {output.message}")
+            raise common.CommandError(f"a request ended early: {output.finish_reason} {output.message}")
         if not output.tokens:
             continue
         if len(first) == batch:
@@ -120,7 +136,7 @@ def measure(
         request.close()
     queue.close()
     return {
-        "prefill_tokens_per_second": batch * prompt / (begin - start),
-        "decode_tokens_per_second": decoded / (end - begin),
+        "prefill_tokens_per_second": _rate(batch * prompt, begin - start),
+        "decode_tokens_per_second": _rate(decoded, end - begin),
         "ttft_seconds": statistics.median(t - start for t in first.values()),
     }

@@ -15,32 +15,52 @@ _help = "/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops a
 
 
 def add_command(commands: Any) -> None:
+    options = common.Options()
+    options.add_argument("--system", metavar="TEXT", help="the system message")
+    common.add_sampling_options(options, max_tokens=None)
+    common.add_engine_options(options)
     parser = commands.add_parser(
         "chat",
+        parents=[options],
         help="talk with a model",
         description="A conversation in the terminal, with history. With a question: prints the "
-        "answer and ends. From a pipe: every line is a turn. " + _help + ".",
+        "answer and ends. From a pipe: every line is a turn or a command. " + _help + ".",
     )
     parser.add_argument("model", help="a checkpoint folder or a .gguf file")
     parser.add_argument("question", nargs="*", help="joined with spaces; - reads all of stdin")
-    parser.add_argument("--system", metavar="TEXT", help="the system message")
-    common.add_sampling_options(parser, max_tokens=None)
-    common.add_engine_options(parser)
     parser.set_defaults(run=_run, parser=parser)
 
 
 def _run(args: argparse.Namespace) -> int:
+    params = common.sampling(args)
     with common.load(args) as engine:
-        chat = _Chat(engine, args)
+        chat = _Chat(engine, args, params)
         if args.question:
             whole = sys.stdin.read() if args.question == ["-"] else " ".join(args.question)
             return 0 if chat.turn(whole) else 130
         if sys.stdin.isatty():
             return _interactive(chat)
         for line in sys.stdin:
-            if line.strip() and not chat.turn(line.rstrip("\n")):
+            completed = _line(chat, line.rstrip("\n"))
+            if completed is None:
+                break
+            if not completed:
                 return 130
     return 0
+
+
+def _line(chat: _Chat, text: str) -> bool | None:
+    """One line of a conversation, a command or a turn; None: leave, False: interrupted."""
+    command = text.strip()
+    if command in ("/exit", "/quit"):
+        return None
+    if command == "/reset":
+        chat.reset()
+    elif command == "/help":
+        print(_help + ".", file=sys.stderr)
+    elif command:
+        return chat.turn(text)
+    return True
 
 
 def _interactive(chat: _Chat) -> int:
@@ -58,23 +78,14 @@ def _interactive(chat: _Chat) -> int:
         except KeyboardInterrupt:
             print("\n(Ctrl-D or /exit leaves)", file=sys.stderr)
             continue
-        command = text.strip()
-        if not command:
-            continue
-        if command in ("/exit", "/quit"):
+        if _line(chat, text) is None:
             return 0
-        if command == "/reset":
-            chat.reset()
-        elif command == "/help":
-            print(_help + ".", file=sys.stderr)
-        else:
-            chat.turn(text)
 
 
 class _Chat:
-    def __init__(self, engine: Engine, args: argparse.Namespace):
+    def __init__(self, engine: Engine, args: argparse.Namespace, params: dict[str, Any]):
         self._engine = engine
-        self._params = common.sampling(args)
+        self._params = params
         self._quiet = args.quiet
         self._system = args.system
         self.reset()

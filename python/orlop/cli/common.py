@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from .._engine import Engine
 from .._logging import logger, set_log_level
@@ -15,11 +17,94 @@ class UsageError(Exception):
     """The command line asks for something that makes no sense: exit code 2."""
 
 
+class CommandError(Exception):
+    """The command cannot give what was asked for: exit code 1."""
+
+
+class Options(argparse.ArgumentParser):
+    """The options of a command, without its positional arguments."""
+
+    def __init__(self) -> None:
+        super().__init__(add_help=False)
+        self.owner: argparse.ArgumentParser | None = None
+
+    def error(self, message: str) -> NoReturn:
+        if self.owner is not None:
+            self.owner.error(message)
+        super().error(message)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A command, whose options may stand before, between and behind its positional arguments.
+
+    argparse alone gives positional arguments with a variable count all that they will get at the
+    first one that it meets. So the options, which come as `parents`, are taken out first.
+    """
+
+    def __init__(self, parents: Sequence[Options] = (), **settings: Any):
+        super().__init__(parents=list(parents), **settings)
+        self._options = parents
+        for options in parents:
+            options.prog, options.owner = self.prog, self
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words = [str(word) for word in args]
+        end = words.index("--") if "--" in words else len(words)
+        # --kv_dtype is --kv-dtype: configuration keys may be spelled as they are.
+        head, tail = [_dashed(word) for word in words[:end]], words[end:]
+        for options in self._options:
+            namespace, head = options.parse_known_args(head, namespace)
+        return super().parse_known_args(head + tail, namespace)
+
+
+def _dashed(word: str) -> str:
+    name, equals, value = word.partition("=")
+    if not name.startswith("--") or " " in name:
+        return word
+    return name.replace("_", "-") + equals + value
+
+
 def positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
     return value
+
+
+def integer(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be an integer, got {text!r}") from None
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"must be {low} to {high}, got {text}")
+        return value
+
+    return parse
+
+
+def number(low: float = -math.inf, high: float = math.inf, rule: str = "") -> Callable[[str], float]:
+    """A finite number within [low, high]; `rule` says so in words."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be a number, got {text!r}") from None
+        if not math.isfinite(value) or not low <= value <= high:
+            words = rule or (f"{low:g} to {high:g}" if math.isfinite(low) else "a finite number")
+            raise argparse.ArgumentTypeError(f"must be {words}, got {text}")
+        return value
+
+    return parse
+
+
+def stop_text(text: str) -> str:
+    size = len(text.encode(errors="surrogateescape"))
+    if not 1 <= size <= 4096:
+        raise argparse.ArgumentTypeError(f"must have 1 to 4096 bytes, got {size}")
+    return text
 
 
 def counts(text: str) -> list[int]:
@@ -33,7 +118,7 @@ def counts(text: str) -> list[int]:
     return values
 
 
-# Keys of the engine's configuration, with --names of the same spelling.
+# Keys of the engine's configuration; the options spell them with dashes or underscores.
 _engine: dict[str, dict[str, Any]] = {
     "device": {"help": "default: cpu"},
     "compute": {"help": "bf16, int8 or fp32; default: best for this machine"},
@@ -63,19 +148,19 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
 def add_sampling_options(parser: argparse.ArgumentParser, max_tokens: int | None) -> None:
     group = parser.add_argument_group("sampling (defaults: the model's own)")
     default = "until the context is full" if max_tokens is None else str(max_tokens)
-    group.add_argument(
-        "-n", "--max-tokens", type=int, default=max_tokens, help=f"default: {default}"
-    )
-    group.add_argument("--min-tokens", type=int)
-    group.add_argument("-t", "--temperature", type=float, help="0: greedy")
-    group.add_argument("--top-k", type=int, help="0: off")
-    group.add_argument("--top-p", type=float, help="1: off")
-    group.add_argument("--min-p", type=float, help="0: off")
-    group.add_argument("--repetition-penalty", type=float)
-    group.add_argument("--presence-penalty", type=float)
-    group.add_argument("--frequency-penalty", type=float)
-    group.add_argument("--seed", type=int)
-    group.add_argument("--stop", action="append", metavar="TEXT", help="may be given several times")
+    add = group.add_argument
+    tokens = integer(0, 2**32 - 2)
+    add("-n", "--max-tokens", type=tokens, default=max_tokens, help=f"default: {default}")
+    add("--min-tokens", type=tokens)
+    add("-t", "--temperature", type=number(0, 1e6, "0 to 1000000"), help="0: greedy")
+    add("--top-k", type=integer(0, 2**31 - 1), help="0: off")
+    add("--top-p", type=number(0, 1), help="1: off")
+    add("--min-p", type=number(0, 1), help="0: off")
+    add("--repetition-penalty", type=number(1e-6, 1e6, "above 0 and at most 1000000"))
+    add("--presence-penalty", type=number(-2, 2))
+    add("--frequency-penalty", type=number(-2, 2))
+    add("--seed", type=integer(0, 2**64 - 1))
+    add("--stop", type=stop_text, action="append", metavar="TEXT", help="may be given several times")
     group.add_argument("--ignore-eos", action="store_true", default=None)
     group.add_argument(
         "--keep-special", action="store_true", default=None, help="show control tokens"
@@ -100,6 +185,13 @@ _sampling = (
 
 
 def sampling(args: argparse.Namespace) -> dict[str, Any]:
+    """The parameters that the options ask for; needs no model, so that errors come at once."""
+    if None not in (args.max_tokens, args.min_tokens) and args.min_tokens > args.max_tokens:
+        raise UsageError(
+            f"--min-tokens must be at most --max-tokens ({args.max_tokens}), got {args.min_tokens}"
+        )
+    if args.stop is not None and len(args.stop) > 256:
+        raise UsageError(f"--stop: at most 256 texts, got {len(args.stop)}")
     return {name: getattr(args, name) for name in _sampling}
 
 

@@ -8,6 +8,7 @@ import math
 import sys
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._engine import Engine
@@ -17,55 +18,66 @@ from . import common
 
 
 def add_command(commands: Any) -> None:
+    options = common.Options()
+    options.add_argument("--tokens", type=common.positive, help="only the first N tokens")
+    options.add_argument("--window", type=common.positive, help="default: 2048 or the context")
+    options.add_argument("--stride", type=common.positive, help="default: the window")
+    options.add_argument("--reference", metavar="FILE.json", help="reference values")
+    options.add_argument(
+        "--margin",
+        type=common.number(),
+        default=0.2,
+        help="compare greedy steps whose reference margin is at least this (default 0.2)",
+    )
+    options.add_argument(
+        "--json",
+        action="store_true",
+        help="the figures as JSON on stdout; a figure beyond a double's range is null",
+    )
+    common.add_engine_options(options)
     parser = commands.add_parser(
         "eval",
+        parents=[options],
         help="perplexity of a text file, agreement with a reference file",
         description="Perplexity of a text file, without special tokens. A text longer than the "
         "window is scored in windows of that many tokens that advance by the stride; each window "
         "scores the tokens that the one before did not reach. With --reference: agreement with a "
-        "JSON file of prompts, prompt logprobs and greedy continuations with margins.",
+        "JSON file of prompts, prompt logprobs and greedy continuations with margins. "
+        "A model that gives NaN is an error.",
     )
     parser.add_argument("model", help="a checkpoint folder or a .gguf file")
     parser.add_argument("file", nargs="?", help="a UTF-8 text")
-    parser.add_argument("--tokens", type=common.positive, help="only the first N tokens")
-    parser.add_argument("--window", type=common.positive, help="default: 2048 or the context")
-    parser.add_argument("--stride", type=common.positive, help="default: the window")
-    parser.add_argument("--reference", metavar="FILE.json", help="reference values")
-    parser.add_argument(
-        "--margin",
-        type=float,
-        default=0.2,
-        help="compare greedy steps whose reference margin is at least this (default 0.2)",
-    )
-    parser.add_argument("--json", action="store_true", help="the figures as JSON on stdout")
-    common.add_engine_options(parser)
     parser.set_defaults(run=_run, parser=parser)
 
 
 def _run(args: argparse.Namespace) -> int:
     if args.file is None and args.reference is None:
         raise common.UsageError("give a text file, --reference, or both")
+    # Both files before the model: their errors come at once.
+    text = reference = None
+    if args.file is not None:
+        with open(args.file, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    if args.reference is not None:
+        reference = read_reference(args.reference)
     with common.load(args) as engine:
         out: dict[str, Any] = {"model": args.model, "compute": engine.info.get("compute")}
-        if args.file is not None:
-            with open(args.file, encoding="utf-8", errors="replace") as file:
-                text = file.read()
+        if text is not None:
             out["perplexity"] = perplexity(engine, text, args.tokens, args.window, args.stride)
-        if args.reference is not None:
-            with open(args.reference, encoding="utf-8") as file:
-                try:
-                    reference = json.load(file)
-                except ValueError as error:
-                    raise OSError(f"{args.reference}: not JSON: {error}") from None
-            out["agreement"] = agreement(engine, _checked(reference, args.reference), args.margin)
+        if reference is not None:
+            check_fits(engine, reference, args.reference)
+            out["agreement"] = agreement(engine, reference, args.margin)
     if args.json:
-        json.dump(out, sys.stdout, indent=1)
+        json.dump(_json_safe(out), sys.stdout, indent=1, allow_nan=False)
         print()
         return 0
     if "perplexity" in out:
         p = out["perplexity"]
+        shown = f"{p['perplexity']:.4f}"
+        if math.isinf(p["perplexity"]):
+            shown = f"inf (beyond a double: exp of {p['mean_nll']:g})"
         print(
-            f"perplexity {p['perplexity']:.4f} over {p['scored']} of {p['tokens']} tokens, "
+            f"perplexity {shown} over {p['scored']} of {p['tokens']} tokens, "
             f"window {p['window']}, stride {p['stride']}, {p['tokens_per_second']:.0f} tokens/s"
         )
     if "agreement" in out:
@@ -80,6 +92,21 @@ def _run(args: argparse.Namespace) -> int:
             f"with a margin of at least {a['margin']:g}"
         )
     return 0
+
+
+def _json_safe(value: Any) -> Any:
+    """JSON has no infinity: null."""
+    if isinstance(value, dict):
+        return {key: _json_safe(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_json_safe(part) for part in value]
+    return None if isinstance(value, float) and math.isinf(value) else value
+
+
+def _no_nan(values: Sequence[float], where: str) -> None:
+    for position, value in enumerate(values):
+        if math.isnan(value):
+            raise common.CommandError(f"the model gives NaN: {where}, token {position}")
 
 
 def _score(engine: Engine, prompts: list[list[int]], prompt_logprobs: int) -> list[Result]:
@@ -110,7 +137,10 @@ def perplexity(
     window: int | None = None,
     stride: int | None = None,
 ) -> dict[str, Any]:
-    """exp of the mean negative logprob of a text's tokens, the first one excepted."""
+    """exp of the mean negative logprob of a text's tokens, the first one excepted.
+
+    Infinity if that is beyond a double.
+    """
     ids = engine.encode(text)[:tokens]
     if len(ids) < 2:
         raise common.UsageError("the text must have at least two tokens")
@@ -133,8 +163,9 @@ def perplexity(
     results = _score(engine, [ids[a:b] for a, b, _ in windows], 0)
     seconds = time.monotonic() - start
     total, scored = 0.0, 0
-    for (begin, _, first), result in zip(windows, results):
+    for (begin, end, first), result in zip(windows, results):
         assert result.prompt_logprobs is not None
+        _no_nan(result.prompt_logprobs, f"tokens {begin} to {end} of the text")
         part = result.prompt_logprobs[first - begin :]
         total -= math.fsum(part)
         scored += len(part)
@@ -144,25 +175,113 @@ def perplexity(
         "window": window,
         "stride": stride,
         "mean_nll": total / scored,
-        "perplexity": math.exp(total / scored),
-        "tokens_per_second": sum(b - a for a, b, _ in windows) / seconds,
+        "perplexity": _exp(total / scored),
+        "tokens_per_second": (
+            sum(b - a for a, b, _ in windows) / seconds if seconds > 0 else math.inf
+        ),
     }
 
 
-def _checked(reference: Any, path: str) -> list[dict[str, Any]]:
-    keys = ("text", "ids", "prompt_logprobs", "greedy", "greedy_margin")
+def _exp(x: float) -> float:
+    try:
+        return math.exp(x)
+    except OverflowError:
+        return math.inf
+
+
+def _not_json(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def read_reference(path: str) -> list[dict[str, Any]]:
+    """The checked entries of a reference file."""
+    with open(path, encoding="utf-8") as file:
+        try:
+            reference = json.load(file, parse_constant=_not_json)
+        except (ValueError, RecursionError) as error:
+            raise common.CommandError(f"{path}: not JSON: {error}") from None
     if not isinstance(reference, list) or not reference:
-        raise OSError(f"{path}: must be a JSON array of prompts")
+        raise common.CommandError(f"{path}: must be a JSON array of prompts")
     for number, entry in enumerate(reference):
-        missing = [k for k in keys if not isinstance(entry, dict) or k not in entry]
-        if missing:
-            raise OSError(f"{path}: entry {number} lacks {', '.join(missing)}")
-        if (
-            len(entry["prompt_logprobs"]) != len(entry["ids"]) - 1
-            or len(entry["greedy"]) != len(entry["greedy_margin"])
-        ):
-            raise OSError(f"{path}: entry {number}: lengths disagree")
+        if wrong := _wrong(entry):
+            raise common.CommandError(f"{path}: entry {number}: {wrong}")
     return reference
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def _is_number(value: Any) -> bool:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int that no double holds
+        return False
+
+
+def _wrong(entry: Any) -> str | None:
+    """What is wrong with an entry of a reference file; None if nothing is."""
+    if not isinstance(entry, dict):
+        return f"must be an object, not {_json_kind(entry)}"
+    fields: dict[str, tuple[str, Callable[[Any], bool]]] = {
+        "ids": ("a token id", _is_id),
+        "prompt_logprobs": ("a finite number", _is_number),
+        "greedy": ("a token id", _is_id),
+        "greedy_margin": ("a finite number", _is_number),
+    }
+    missing = [name for name in ("text", *fields) if name not in entry]
+    if missing:
+        return f"lacks {', '.join(missing)}"
+    if not isinstance(entry["text"], str):
+        return f"text must be a string, not {_json_kind(entry['text'])}"
+    try:
+        entry["text"].encode()
+    except UnicodeEncodeError:
+        return "text holds a lone surrogate"
+    for name, (rule, good) in fields.items():
+        values = entry[name]
+        if not isinstance(values, list):
+            return f"{name} must be an array, not {_json_kind(values)}"
+        for position, value in enumerate(values):
+            if not good(value):
+                shown = json.dumps(value) if not isinstance(value, int) else "a number"
+                if isinstance(value, (bool, float)) or _is_number(value):
+                    shown = str(value).lower()
+                return f"{name}[{position}] must be {rule}, got {shown[:40]}"
+    if not entry["ids"]:
+        return "ids is empty"
+    for name, others, more in (("ids", "prompt_logprobs", 1), ("greedy", "greedy_margin", 0)):
+        mine, theirs = len(entry[name]), len(entry[others])
+        if mine != theirs + more:
+            return f"{others} must have {mine - more} values for {mine} of {name}, got {theirs}"
+    return None
+
+
+def _json_kind(value: Any) -> str:
+    kinds = {dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
+    return "null" if value is None else kinds.get(type(value), "a number")
+
+
+def check_fits(engine: Engine, reference: list[dict[str, Any]], path: str) -> None:
+    """Whether the model can compute every entry of a reference file."""
+    info = engine.info
+    vocab, context = int(info["vocab"]), int(info["limits"]["request_tokens"])
+    for number, entry in enumerate(reference):
+        for name in ("ids", "greedy"):
+            for position, token in enumerate(entry[name]):
+                if token >= vocab:
+                    raise common.CommandError(
+                        f"{path}: entry {number}: {name}[{position}] is {token}, but the model's "
+                        f"vocabulary has {vocab} tokens"
+                    )
+        count = len(entry["ids"]) + len(entry["greedy"])
+        if count > context:
+            raise common.CommandError(
+                f"{path}: entry {number}: ids and greedy have {count} tokens, but the context "
+                f"holds {context}"
+            )
 
 
 def agreement(engine: Engine, reference: list[dict[str, Any]], margin: float) -> dict[str, Any]:
@@ -178,13 +297,15 @@ def agreement(engine: Engine, reference: list[dict[str, Any]], margin: float) ->
         ids, greedy = entry["ids"], entry["greedy"]
         tokenized += engine.encode(entry["text"], parse_special=True) == ids
         assert result.prompt_logprobs is not None and result.prompt_top_logprobs is not None
+        _no_nan(result.prompt_logprobs, f"prompt {number} of the reference")
         mine = result.prompt_logprobs[1 : len(ids)]
         errors += [abs(a - b) for a, b in zip(mine, entry["prompt_logprobs"])]
         for step, (token, gap) in enumerate(zip(greedy, entry["greedy_margin"])):
             if gap < margin:
                 continue
             steps += 1
-            best = result.prompt_top_logprobs[len(ids) + step][0][0]
+            best, logprob = result.prompt_top_logprobs[len(ids) + step][0]
+            _no_nan([logprob], f"step {step} after prompt {number} of the reference")
             if best == token:
                 equal += 1
             else:

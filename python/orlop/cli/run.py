@@ -11,27 +11,29 @@ from . import common
 
 
 def add_command(commands: Any) -> None:
+    options = common.Options()
+    options.add_argument(
+        "--plain", action="store_true", help="control tokens spelled in the prompt are plain text"
+    )
+    common.add_sampling_options(options, max_tokens=256)
+    common.add_engine_options(options)
     parser = commands.add_parser(
         "run",
+        parents=[options],
         help="continue a text",
         description="Continues a text, streaming to stdout. For instruction models see chat.",
     )
     parser.add_argument("model", help="a checkpoint folder or a .gguf file")
     parser.add_argument("prompt", nargs="+", help="joined with spaces; - reads stdin")
-    parser.add_argument(
-        "--plain", action="store_true", help="control tokens spelled in the prompt are plain text"
-    )
-    common.add_sampling_options(parser, max_tokens=256)
-    common.add_engine_options(parser)
     parser.set_defaults(run=_run, parser=parser)
 
 
 def _run(args: argparse.Namespace) -> int:
+    params = common.sampling(args)
+    if args.plain:
+        params["parse_special"] = False
     prompt = sys.stdin.read() if args.prompt == ["-"] else " ".join(args.prompt)
     with common.load(args) as engine:
-        params = common.sampling(args)
-        if args.plain:
-            params["parse_special"] = False
         with engine.async_generate(prompt, **params) as request:
             last = ""
             for output in request:
