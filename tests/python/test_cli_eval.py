@@ -120,7 +120,7 @@ def test_margins_are_numbers(value):
     ([good | {"prompt_logprobs": [None]}],
      "entry 0: prompt_logprobs[0] must be a finite number, got null"),
     (json.dumps([good]).replace("-11.5", "1e999"),
-     "entry 0: prompt_logprobs[0] must be a finite number, got inf"),
+     "entry 0: prompt_logprobs[0] must be a finite number, got Infinity"),
     ([good | {"prompt_logprobs": [10**400]}],
      "entry 0: prompt_logprobs[0] must be a finite number"),
     ([good | {"prompt_logprobs": []}],

@@ -246,10 +246,7 @@ def _wrong(entry: Any) -> str | None:
             return f"{name} must be an array, not {_json_kind(values)}"
         for position, value in enumerate(values):
             if not good(value):
-                shown = json.dumps(value) if not isinstance(value, int) else "a number"
-                if isinstance(value, (bool, float)) or _is_number(value):
-                    shown = str(value).lower()
-                return f"{name}[{position}] must be {rule}, got {shown[:40]}"
+                return f"{name}[{position}] must be {rule}, got {json.dumps(value)[:40]}"
     if not entry["ids"]:
         return "ids is empty"
     for name, others, more in (("ids", "prompt_logprobs", 1), ("greedy", "greedy_margin", 0)):
