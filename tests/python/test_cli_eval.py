@@ -78,7 +78,9 @@ def test_a_model_of_nan(scaled, text, reference):
     for words in ((text,), (text, "--json"), ("--reference", reference([good]), "--json")):
         done = run("eval", path, *words, *options, code=1)
         assert done.stdout == ""
-        assert done.stderr.startswith("orlop: error: the model gives NaN: ")
+        assert done.stderr == (
+            "orlop: error: prompt_logprobs: the model's logits after token 0 are no numbers\n"
+        )
         assert done.stderr.count("\n") == 1
 
 

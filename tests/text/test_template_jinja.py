@@ -128,7 +128,7 @@ def check_ranges(got):
 def real_templates():
     found = {}
     for name in ("llama3_1", "qwen3"):
-        path = CACHE / "tokenizers" / name / "tokenizer_config.json"
+        path = CACHE / "tokenizers" / name / "package" / "models" / "tokenizer_config.json"
         if path.exists():
             found[name] = json.loads(path.read_text())["chat_template"]
     path = CACHE / "SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -8,7 +8,7 @@ import math
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from .._engine import Engine
@@ -103,12 +103,6 @@ def _json_safe(value: Any) -> Any:
     return None if isinstance(value, float) and math.isinf(value) else value
 
 
-def _no_nan(values: Sequence[float], where: str) -> None:
-    for position, value in enumerate(values):
-        if math.isnan(value):
-            raise common.CommandError(f"the model gives NaN: {where}, token {position}")
-
-
 def _score(engine: Engine, prompts: list[list[int]], prompt_logprobs: int) -> list[Result]:
     """The prompts' own logprobs; nothing is generated."""
     results: list[Result] = []
@@ -165,7 +159,6 @@ def perplexity(
     total, scored = 0.0, 0
     for (begin, end, first), result in zip(windows, results):
         assert result.prompt_logprobs is not None
-        _no_nan(result.prompt_logprobs, f"tokens {begin} to {end} of the text")
         part = result.prompt_logprobs[first - begin :]
         total -= math.fsum(part)
         scored += len(part)
@@ -294,7 +287,6 @@ def agreement(engine: Engine, reference: list[dict[str, Any]], margin: float) ->
         ids, greedy = entry["ids"], entry["greedy"]
         tokenized += engine.encode(entry["text"], parse_special=True) == ids
         assert result.prompt_logprobs is not None and result.prompt_top_logprobs is not None
-        _no_nan(result.prompt_logprobs, f"prompt {number} of the reference")
         mine = result.prompt_logprobs[1 : len(ids)]
         errors += [abs(a - b) for a, b in zip(mine, entry["prompt_logprobs"])]
         for step, (token, gap) in enumerate(zip(greedy, entry["greedy_margin"])):
@@ -302,7 +294,6 @@ def agreement(engine: Engine, reference: list[dict[str, Any]], margin: float) ->
                 continue
             steps += 1
             best, logprob = result.prompt_top_logprobs[len(ids) + step][0]
-            _no_nan([logprob], f"step {step} after prompt {number} of the reference")
             if best == token:
                 equal += 1
             else:
