@@ -198,12 +198,12 @@ TEST(generation_defaults) {
   CHECK(d.has_repetition_penalty && d.repetition_penalty == 1.1 && d.has_do_sample && d.do_sample);
   d = get(Json{{"temperature", nullptr}, {"do_sample", false}});
   CHECK(!d.has_temperature && d.has_do_sample && !d.do_sample);
-  for (const auto& [key, bad] : std::vector<std::pair<std::string, Json>>{
+  for (const auto& item : std::vector<std::pair<std::string, Json>>{
            {"temperature", -1}, {"temperature", "hot"}, {"top_p", 1.5}, {"top_p", -0.1},
            {"top_k", -1}, {"top_k", 1e10}, {"min_p", 2}, {"repetition_penalty", 0},
            {"do_sample", 1}})
-    CHECK_THROWS(bad_format, ("generation_config.json: " + key + " is ").c_str(),
-                 get(Json{{key, bad}}));
+    CHECK_THROWS(bad_format, ("generation_config.json: " + item.first + " is ").c_str(),
+                 get(Json{{item.first, item.second}}));
   Gguf g = llama_gguf();
   g.f32("general.sampling.temp", 0.5f).key("general.sampling.top_k", 5, raw<int32_t>(20));
   const GenerationDefaults s = read_generation_defaults(gguf_checkpoint(g.file()));
