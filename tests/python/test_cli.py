@@ -69,6 +69,12 @@ def test_chat_one_shot(model_path):
     assert piped.stdout == done.stdout
 
 
+def test_chat_is_calm_where_the_model_states_nothing(model_path):
+    calm = "chat     temperature 0.7, top_p 0.9 (the model states none)"
+    assert calm in run("chat", model_path, "Hello", "-n", 4, *few).stderr
+    assert calm not in run("chat", model_path, "Hello", "-n", 4, "-t", 1, *few).stderr
+
+
 def test_chat_from_a_pipe_has_history(model_path):
     lines = "What is the capital of France?\n\nRepeat what you said.\n"
     done = run("chat", model_path, "-t", 0, "-n", 24, "-q", *few, stdin=lines)

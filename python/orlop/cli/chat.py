@@ -14,6 +14,10 @@ from .run import summary
 _help = "/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer"
 
 
+# For models whose files state no sampling defaults.
+_calm = {"temperature": 0.7, "top_p": 0.9}
+
+
 def add_command(commands: Any) -> None:
     options = common.Options()
     options.add_argument("--system", metavar="TEXT", help="the system message")
@@ -34,6 +38,7 @@ def add_command(commands: Any) -> None:
 def _run(args: argparse.Namespace) -> int:
     params = common.sampling(args)
     with common.load(args) as engine:
+        _choose_sampling(params, engine, args.quiet)
         chat = _Chat(engine, args, params)
         if args.question:
             whole = sys.stdin.read() if args.question == ["-"] else " ".join(args.question)
@@ -47,6 +52,17 @@ def _run(args: argparse.Namespace) -> int:
             if not completed:
                 return 130
     return 0
+
+
+def _choose_sampling(params: dict[str, Any], engine: Engine, quiet: bool) -> None:
+    """Where neither the options nor the model say anything: calmer than the whole distribution."""
+    given = any(params[name] is not None for name in ("temperature", "top_k", "top_p", "min_p"))
+    if given or engine.info["sampling"]["source"] != "engine":
+        return
+    params.update(_calm)
+    if not quiet:
+        words = ", ".join(f"{name} {value:g}" for name, value in _calm.items())
+        print(f"chat     {words} (the model states none)", file=sys.stderr)
 
 
 def _line(chat: _Chat, text: str) -> bool | None:
