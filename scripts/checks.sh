@@ -72,7 +72,7 @@ meson_tests() {
 }
 
 # sanitized NAME SANITIZERS MESON_TEST_ARGUMENT...: the test programs under compiler checks, built with
-# clang where it is there (a third of gcc's time). The vector kernels are left out: compiling one
+# clang where it is there (a third of gcc's time). The vector kernels run unchecked: compiling one
 # checked file takes gcc many minutes; valgrind (soak.sh) looks at them.
 sanitized() {
   local name=$1 which=$2

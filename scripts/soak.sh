@@ -14,7 +14,7 @@ under_valgrind() {
     return 0
   fi
   # valgrind knows no AVX-512, so the AVX2 kernels run under it.
-  ORLOP_ISA=avx2 meson_tests "$BUILD" -t 40 --no-suite slow --wrapper \
+  ORLOP_ISA=avx2 meson_tests "$BUILD" -t 40 --wrapper \
     "valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --track-fds=no"
 }
 export ORLOP_SOAK=1

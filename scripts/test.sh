@@ -27,6 +27,6 @@ stage "C and C++ tests" meson_tests "$BUILD"
 stage "build checks" python_tests tests/build
 stage "Python tests" python_tests tests/python
 ORLOP_TEMPLATE_TOOL=$BUILD/tests/text/template_tool stage "chat templates" python_tests tests/text
-stage "address and undefined" sanitized asan address,undefined --no-suite slow
+stage "address and undefined" sanitized asan address,undefined
 stage "short fuzz" fuzzed "${FUZZ_SECONDS:-5}"
 finish "make test, $SECONDS s:"
