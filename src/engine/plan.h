@@ -2,6 +2,8 @@
 // it.
 #pragma once
 #include <cstdint>
+#include <limits>
+#include <string>
 #include <vector>
 
 #include "engine/pages.h"
@@ -10,15 +12,35 @@ namespace orlop {
 
 // The part of a request that planning needs. Written by the owner thread only.
 struct Sequence {
-  uint64_t arrival = 0;         // engine: order of submission
-  std::vector<int32_t> tokens;  // prompt, then what was generated (commit appends)
+  // ---- set before add()
+  int64_t arrived_ns = 0;       // on the clock that plan() is told
+  int32_t priority = 0;         // higher goes first; -100 to 100
+  std::vector<int32_t> tokens;  // prompt, then what was generated (the engine appends)
   int32_t prompt_tokens = 0;
-  int32_t computed = 0;  // positions whose keys and values lie in the cache (scheduler)
   bool samples = true;   // false: only the prompt is computed
-  std::vector<int32_t> pages[max_page_groups];  // page tables (scheduler)
+  std::string identity;  // pages are shared within one identity only: salt, adapter, media
+  bool shares = true;    // false: takes and leaves no prefix but its own (prefix cache is off)
+  // The sequence that computes the same prompt for it (n > 1), while that one lives.
+  Sequence* leader = nullptr;
+
+  // ---- the engine's while it runs
+  // First position whose logits are wanted besides those of the last token (prompt_logprobs): a
+  // cached prefix ends at or before it.
+  int32_t logits_from = std::numeric_limits<int32_t>::max();
+  bool paused = false;  // its consumer is slow: nothing is planned for it
+
+  // ---- the scheduler's
+  uint64_t arrival = 0;   // order of add()
+  int64_t rank = 0;       // the lower the earlier
+  int32_t computed = 0;   // positions whose keys and values lie in the cache, planned ones included
+  int32_t cached = 0;     // prompt positions that its first admission found in the cache
+  int32_t drawing = 0;    // tokens that planned steps will append and have not yet
+  int32_t seat = -1;      // while it holds pages: [0, max_seqs)
+  std::vector<int32_t> pages[max_page_groups];  // page tables; -1: behind the window, given back
 };
 
-// Rows of one sequence in a step: its tokens at positions [begin, begin + rows).
+// Rows of one sequence in a step: its tokens at positions [begin, begin + rows). With a plan made
+// ahead the last may be a token that is not known yet.
 struct PlanSeq {
   Sequence* sequence = nullptr;
   int32_t begin = 0;
@@ -26,15 +48,37 @@ struct PlanSeq {
   bool draw = false;  // the last row's logits give the next token
 };
 
+// Copies, done in this order before the rows are computed: out, in, within.
+struct PageOut {  // to the host tier
+  int32_t group, page, slot;
+};
+struct PageIn {  // from the host tier
+  int32_t group, slot, page;
+};
+struct PageCopy {  // copy on write
+  int32_t group, from, to;
+};
+struct SeatCopy {
+  int32_t from, to;
+};
+
 struct StepPlan {
   std::vector<PlanSeq> seqs;
+  std::vector<PageOut> out;
+  std::vector<PageIn> in;
+  std::vector<PageCopy> copies;
+  std::vector<SeatCopy> seats;
   int32_t rows = 0;         // sum of seqs' rows
+  int32_t decodes = 0;      // sequences with one row that draws
   int32_t preemptions = 0;  // sequences that lost their pages for this plan
 
   void clear() {
     seqs.clear();
-    rows = 0;
-    preemptions = 0;
+    out.clear();
+    in.clear();
+    copies.clear();
+    seats.clear();
+    rows = decodes = preemptions = 0;
   }
 };
 

@@ -21,6 +21,8 @@ struct Batch {
   };
   Group groups[max_cache_groups];
   std::span<const int32_t> logit_rows;  // rows whose logits are wanted, ascending
+  std::span<const SampleRow> samples;   // [logit_rows] what to do with each, host pointers inside;
+                                        // empty: sample() is not called
   int32_t max_context = 0;              // largest position + 1
 };
 

@@ -19,8 +19,17 @@ class KvCache {
   // This layer's pool; null before allocate().
   void* pages(int32_t layer) const { return layer_pages_[static_cast<size_t>(layer)]; }
 
-  void allocate(const std::vector<int64_t>& pages);
+  // This layer's tails, [seats]; null if the type keeps none.
+  void* tails(int32_t layer) const;
+  size_t seat_bytes() const;  // all layers' tails of one seat
+
+  void allocate(const std::vector<int64_t>& pages, int32_t seats);
   void poison(int group, int32_t page);
+  // A page in all layers of its group; on the host layer after layer.
+  void copy_page(int group, int32_t from, int32_t to);
+  void copy_seat(int32_t from, int32_t to);
+  void read_page(int group, int32_t page, void* host);
+  void write_page(int group, int32_t page, const void* host);
 
  private:
   const Exec& exec_;

@@ -44,19 +44,31 @@ class Model {
   virtual size_t weight_bytes() const = 0;
   virtual size_t workspace_bytes() const = 0;
 
-  // Allocates the KV pools: pages[g] pages for group g. Called once, after load.
+  // Allocates the KV pools: pages[g] pages for group g, and max_seqs seats. Called once, after load.
   virtual void allocate_cache(const std::vector<int64_t>& pages) = 0;
+  // Bytes that one seat takes besides pages: what a running sequence keeps outside them (the tails
+  // of a quantized cache; 0 otherwise).
+  virtual size_t seat_bytes() const = 0;
   // Overwrites a page with NaN patterns (tests: nothing may read what was not written).
   virtual void poison_page(int group, int32_t page) = 0;
 
-  // Runs all layers over the batch and keeps the final hidden rows of batch.logit_rows.
+  // Pages on the move, in order with forward(): a page within the pool; a page to host memory and
+  // back (groups()[g].page_bytes each). Host memory may be read after the next sync().
+  virtual void copy_page(int group, int32_t from, int32_t to) = 0;
+  virtual void copy_seat(int32_t from, int32_t to) = 0;
+  virtual void read_page(int group, int32_t page, void* host) = 0;
+  virtual void write_page(int group, int32_t page, const void* host) = 0;
+  virtual void sync() = 0;
+
+  // Uploads the batch, once; runs all layers over it and keeps the final hidden rows of
+  // batch.logit_rows.
   virtual void forward(const Batch& batch) = 0;
   // Logits of kept rows [begin, begin + count), count <= max_logit_rows; device memory
   // [count, vocab], valid until the next call.
   virtual const float* logits(int32_t begin, int32_t count) = 0;
-  // Samples rows of the last logits() call. Host arrays in and out. top is [rows, top_stride].
-  virtual void sample(int32_t rows, const SampleRow* params, SampleResult* results,
-                      TokenLogprob* top, int32_t top_stride) = 0;
+  // Samples the rows of the last logits() call with their entries of batch.samples. Host arrays out:
+  // results [count]; top [count, top_stride].
+  virtual void sample(SampleResult* results, TokenLogprob* top, int32_t top_stride) = 0;
 };
 
 // exec must outlive the model.

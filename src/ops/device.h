@@ -18,6 +18,7 @@ class Device {
   virtual void release(void* memory, size_t bytes) noexcept = 0;
   virtual void upload(void* to, const void* from_host, size_t bytes) = 0;
   virtual void download(void* to_host, const void* from, size_t bytes) = 0;
+  virtual void copy(void* to, const void* from, size_t bytes) = 0;  // within the device
   virtual void fill(void* to, int byte, size_t bytes) = 0;
   virtual size_t memory_available() const = 0;  // bytes that could still be allocated, a guess
 };

@@ -78,7 +78,7 @@ struct KvDesc {
   KvType type = KvType::bf16;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;     // multiple of 8
-  int32_t page_tokens = 0;  // multiple of 16
+  int32_t page_tokens = 0;  // 8 or a multiple of 16 (uint4: a multiple of 16)
 };
 
 // cos/sin of rotary positions, computed once a step for all layers.
@@ -92,8 +92,19 @@ struct RopeTableArgs {
   float* sin;
 };
 
+// One sequence's rows in a ragged batch: rows [row_begin, row_begin + rows) stand at positions
+// [pos_begin, pos_begin + rows); its pages are page_table[page_begin ...].
+struct AttentionSeq {
+  int32_t row_begin, rows;
+  int32_t pos_begin;
+  int32_t page_begin;
+  int32_t seat;  // whose tail it uses: unique among the sequences that hold pages
+};
+
 // For each row: per-head RMS norm of q and k (if weights given), rotary embedding (half-split
-// pairs: i and i + half), then k and v go to the cache and q stays in place.
+// pairs: i and i + half), then k and v go to the cache; q and k stay in place. Where the type keeps
+// tails (kv_tail_bytes > 0), keys of a tile go to the page once its last token is there, taken from
+// the tail and from this call's rows.
 struct KvStoreArgs {
   KvDesc kv;  // host
   int32_t heads;
@@ -108,14 +119,21 @@ struct KvStoreArgs {
   const float* k_norm;
   float eps;
   void* pages;  // this layer's pool
+  const AttentionSeq* seqs;  // [seq_count]
+  int32_t seq_count;
+  const void* tails;  // this layer's tails, or null if the type keeps none
 };
 
-// One sequence's rows in a ragged batch: rows [row_begin, row_begin + rows) stand at positions
-// [pos_begin, pos_begin + rows); its pages are page_table[page_begin ...].
-struct AttentionSeq {
-  int32_t row_begin, rows;
-  int32_t pos_begin;
-  int32_t page_begin;
+// After attention: the rows' keys of the tile that holds a sequence's last position go to its tail
+// (bf16), so that the next step finds the tile's beginning there.
+struct KvTailArgs {
+  KvDesc kv;       // host
+  const float* k;  // [rows, kv_heads, head_dim] as kv_store left them, row stride k_stride
+  int64_t k_stride;
+  int64_t rows;
+  const AttentionSeq* seqs;
+  int32_t seq_count;
+  void* tails;  // this layer's: [seats] of kv_tail_bytes each
 };
 
 // Causal attention over the cache (the rows' own keys and values are stored there already).
@@ -127,6 +145,9 @@ struct AttentionArgs {
   int32_t heads;
   const float* q;  // [rows, heads, head_dim], row stride q_stride
   int64_t q_stride;
+  const float* k;  // the rows' own keys as kv_store left them; read only where the type keeps tails
+  int64_t k_stride;
+  const void* tails;
   float* out;  // [rows, heads * head_dim]
   int64_t out_stride;
   const AttentionSeq* seqs;  // [seq_count]
@@ -229,10 +250,12 @@ struct Kernels {
   void (*embed)(const Exec&, const EmbedArgs&);
 
   size_t (*kv_page_bytes)(const KvDesc&);  // keys and values of one page of one layer
+  size_t (*kv_tail_bytes)(const KvDesc&);  // of one seat and layer; 0: the type keeps no tails
   void (*rope_table)(const Exec&, const RopeTableArgs&);
   void (*kv_store)(const Exec&, const KvStoreArgs&);
   size_t (*attention_workspace)(const KvDesc&, int32_t heads, int32_t rows, int32_t max_context);
   void (*attention)(const Exec&, const AttentionArgs&);
+  void (*kv_tail)(const Exec&, const KvTailArgs&);  // only called if kv_tail_bytes > 0
 
   void (*norm)(const Exec&, const NormArgs&);
   void (*gather)(const Exec&, const GatherArgs&);
