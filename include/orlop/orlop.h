@@ -37,7 +37,7 @@ extern "C" {
 #endif
 
 #define ORLOP_ABI_MAJOR 1
-#define ORLOP_ABI_MINOR 0
+#define ORLOP_ABI_MINOR 1
 
 /* ---- status codes: pinned, never reused ---- */
 #define ORLOP_OK 0
@@ -55,6 +55,7 @@ extern "C" {
 #define ORLOP_E_CANCELLED (-10)
 #define ORLOP_E_SHUTDOWN (-11)
 #define ORLOP_E_INTERNAL (-12)
+#define ORLOP_E_DEADLINE (-13) /* the request's deadline_us passed before it was done */
 
 /* Filled by a failing call when not NULL; code 0 and empty text when the call succeeded.
  * No allocation is made for it. Longer texts are cut at a code point. */
@@ -134,7 +135,7 @@ typedef struct orlop_stats {
   uint32_t requests_waiting;
   uint32_t reserved;
   uint64_t pages_total; /* KV pages of block_size tokens */
-  uint64_t pages_used;
+  uint64_t pages_used;  /* held by requests or by the prefix cache */
   uint64_t steps;             /* model steps since creation */
   uint64_t prompt_tokens;     /* prompt tokens computed since creation */
   uint64_t generated_tokens;  /* tokens sampled since creation */
@@ -142,6 +143,23 @@ typedef struct orlop_stats {
   uint64_t preemptions;
   uint64_t step_ns_total;  /* time inside steps */
   uint64_t model_ns_total; /* of that, inside the model */
+  /* since ABI 1.1 */
+  uint64_t pages_cached; /* of pages_used, those that the prefix cache alone holds */
+  uint64_t pages_free;
+  uint64_t prefix_lookup_tokens; /* prompt tokens that were looked up in the prefix cache */
+  uint64_t prefix_hit_tokens;    /* of them, those that were found */
+  uint64_t host_pages_total;     /* the prefix cache's second tier, in host memory */
+  uint64_t host_pages_used;
+  uint64_t host_pages_out; /* copied there since creation */
+  uint64_t host_pages_in;  /* copied back since creation */
+  uint64_t requests_paused; /* wait for their consumer: output_bytes are full */
+  double prompt_tokens_per_s; /* over about the last second */
+  double generated_tokens_per_s;
+  uint64_t plan_ns_total; /* the parts of step_ns_total */
+  uint64_t forward_ns_total;
+  uint64_t sample_ns_total;
+  uint64_t commit_ns_total;
+  uint64_t last_step_ns;
 } orlop_stats;
 ORLOP_API int32_t orlop_engine_stats(orlop_engine*, orlop_stats* out, orlop_error* err);
 
@@ -197,7 +215,7 @@ typedef struct orlop_generate_params {
   double top_p;        /* 1: off; 0: the best token only */
   double min_p;        /* 0: off */
   int32_t top_k;       /* 0: off */
-  uint32_t n;          /* samples of the prompt; 1 at present */
+  uint32_t n;          /* samples of the prompt, 1 to 128: sample i is drawn with seed + i */
   double repetition_penalty; /* > 0; 1: off; over prompt and output */
   double presence_penalty;   /* -2 to 2; over the output */
   double frequency_penalty;  /* -2 to 2; over the output */
@@ -215,6 +233,14 @@ typedef struct orlop_generate_params {
 
   orlop_queue* queue; /* may be NULL; else the queue that is told of new output */
   uint64_t tag;       /* what the queue then answers */
+
+  /* since ABI 1.1 */
+  const char* cache_salt; /* requests share cached prefixes within equal salts only; at most 1024
+                             bytes, empty: with all that give none */
+  uint64_t cache_salt_len;
+  int64_t deadline_us; /* from submission; then the request ends with ORLOP_E_DEADLINE. 0: none */
+  int32_t priority;    /* -100 to 100: higher goes first; waiting raises it */
+  uint32_t reserved;   /* 0 */
 } orlop_generate_params;
 
 /* Fills the first `size` bytes with defaults and stores struct_size. */
@@ -236,8 +262,8 @@ ORLOP_API int32_t orlop_async_generate(orlop_engine*, const orlop_generate_param
  * a code point or a possible stop string are incomplete. */
 typedef struct orlop_output {
   uint32_t struct_size;
-  int32_t finish_reason; /* not NONE: this is the last output */
-  uint32_t index;        /* which of the n samples */
+  int32_t finish_reason; /* not NONE: this is the last output of this sample */
+  uint32_t index;        /* which of the n samples; one output is of one sample */
   int32_t error_code;    /* with FINISH_ERROR */
   const char* text;
   uint64_t text_len;
@@ -246,7 +272,7 @@ typedef struct orlop_output {
   const float* logprobs;             /* [n_tokens], or NULL */
   const orlop_logprob* top_logprobs; /* [n_tokens, n_top], best first (ALL: by id), or NULL */
   uint64_t n_top;
-  const float* prompt_logprobs; /* [n_prompt], entry 0 is 0; once, in the first output that has it */
+  const float* prompt_logprobs; /* [n_prompt], entry 0 is 0; once, in an output of sample 0 */
   const orlop_logprob* prompt_top_logprobs; /* [n_prompt, n_prompt_top], row 0 all zero */
   uint64_t n_prompt;
   uint64_t n_prompt_top;
@@ -257,7 +283,8 @@ typedef struct orlop_output {
 } orlop_output;
 
 /* Takes new output, waiting up to timeout_us microseconds (0: not at all; negative: for ever).
- * ORLOP_OK: *out is filled. ORLOP_TIMEOUT: nothing new. ORLOP_END: the last one was taken. */
+ * ORLOP_OK: *out is filled. ORLOP_TIMEOUT: nothing new. ORLOP_END: the last one, of every sample,
+ * was taken. */
 ORLOP_API int32_t orlop_get(orlop_request*, int64_t timeout_us, orlop_output* out,
                             orlop_error* err);
 
@@ -280,6 +307,10 @@ typedef struct orlop_request_info {
   int64_t scheduled_ns; /* first step that held the request */
   int64_t first_token_ns;
   int64_t last_token_ns;
+  /* since ABI 1.1. The counts above are of all samples together; state, finish_reason and
+   * error_code are final once every sample has ended. */
+  uint32_t samples;       /* n */
+  uint32_t samples_ended;
 } orlop_request_info;
 /* Any thread, any time, never waits. */
 ORLOP_API int32_t orlop_get_status(const orlop_request*, orlop_request_info* out,
@@ -299,6 +330,55 @@ ORLOP_API int32_t orlop_queue_wait(orlop_queue*, int64_t timeout_us, uint64_t* t
  * queue owns it; do not read from it. */
 ORLOP_API int32_t orlop_queue_fd(const orlop_queue*);
 ORLOP_API void orlop_queue_release(orlop_queue*);
+
+/* ---- states: a computed prefix as bytes or a file ---- */
+
+/* Zeroed and with struct_size it is ready; what is zero is not given. */
+typedef struct orlop_state_params {
+  uint32_t struct_size;
+  uint32_t flags; /* of a text prompt: ORLOP_GENERATE_NO_BOS, ORLOP_GENERATE_PLAIN */
+
+  /* The prefix to save: exactly one of the three, as in orlop_generate_params. Not for loading. */
+  const char* text;
+  uint64_t text_len;
+  const int32_t* tokens;
+  uint64_t n_tokens;
+  const char* messages;
+  uint64_t messages_len;
+
+  const char* cache_salt; /* saving: of the request that computes what is missing; loading: the one
+                             that the state will serve, unless it is signed */
+  uint64_t cache_salt_len;
+  const void* key; /* saving: signs the state (HMAC-SHA-256) under this secret of 16 to 1024 bytes;
+                      loading: the state must carry its signature, and then serves every salt */
+  uint64_t key_len;
+  const char* path; /* the file to write or to read, instead of a buffer or bytes */
+  uint64_t path_len;
+  int64_t deadline_us; /* saving: of the request that computes what is missing; 0: none */
+} orlop_state_params;
+
+typedef struct orlop_state_info {
+  uint32_t struct_size;
+  uint32_t shared;      /* 1: it serves every cache_salt */
+  uint64_t n_tokens;    /* prefix tokens that it holds: whole pages of block_size */
+  uint64_t pages;       /* KV pages that it holds, all cache groups */
+  uint64_t pages_added; /* of them, those that the engine did not have */
+} orlop_state_info;
+
+/* Computes the prefix, as far as it is not cached, and stores the keys and values of its whole
+ * pages. Waits for the engine. With a path the file is replaced in one step and *out is NULL; `out`
+ * may then be NULL too. Needs enable_prefix_cache. */
+ORLOP_API int32_t orlop_state_save(orlop_engine*, const orlop_state_params*, orlop_buffer** out,
+                                   orlop_error* err);
+/* Puts a saved state into the prefix cache: the next requests that begin with its tokens skip
+ * computing them (orlop_request_info.cached_tokens). Data is NULL with a path. A state of another
+ * model, tokenizer, KV type, page size, machine layout or version is ORLOP_E_UNSUPPORTED, and the
+ * message names what differs; a damaged one is ORLOP_E_BAD_FORMAT, a signature that the key does not
+ * verify ORLOP_E_INVALID_ARGUMENT. Without a key a cache_salt is required: what a state claims is
+ * believed for that salt alone. On failure nothing is loaded. info may be NULL. */
+ORLOP_API int32_t orlop_state_load(orlop_engine*, const void* data, size_t len,
+                                   const orlop_state_params*, orlop_state_info* info,
+                                   orlop_error* err);
 
 /* ---- text ---- */
 #define ORLOP_TOKENIZE_ADD_SPECIAL 1u   /* add BOS/EOS as the model's tokenizer does */

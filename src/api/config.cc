@@ -30,7 +30,10 @@ const std::vector<std::string_view> known_keys = {"model",
                                                   "enable_prefix_cache",
                                                   "enable_cpu_prefix_swap",
                                                   "cpu_prefix_bytes",
-                                                  "scheduling"};
+                                                  "scheduling",
+                                                  "itl_target_ms",
+                                                  "output_bytes",
+                                                  "debug_plan_ahead"};
 
 std::string shown(const Json& v) {
   std::string s = v.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -88,14 +91,20 @@ void apply(EngineConfig& c, const std::string& key, const Json& v) {
       c.kv_type = KvType::bf16;
     else if (s == "fp32")
       c.kv_type = KvType::f32;
-    else if (s == "fp16" || s == "int8" || s == "uint4")
-      unserved(key, v);
+    else if (s == "fp16")
+      c.kv_type = KvType::f16;
+    else if (s == "int8")
+      c.kv_type = KvType::int8;
+    else if (s == "uint4")
+      c.kv_type = KvType::uint4;
     else if (s != "auto")
-      fail(Status::invalid_argument, "kv_dtype: must be auto, bf16 or fp32, got ", shown(v));
+      fail(Status::invalid_argument,
+           "kv_dtype: must be auto, bf16, fp16, int8, uint4 or fp32, got ", shown(v));
   } else if (key == "block_size") {
-    c.block_size = static_cast<int32_t>(integer_of(k, v, 16, 256));
-    if (c.block_size % 16)
-      fail(Status::invalid_argument, "block_size: must be a multiple of 16, got ", c.block_size);
+    c.block_size = static_cast<int32_t>(integer_of(k, v, 8, 256));
+    if (c.block_size != 8 && c.block_size % 16)
+      fail(Status::invalid_argument, "block_size: must be 8 or a multiple of 16, got ",
+           c.block_size);
   } else if (key == "kv_bytes") {
     c.kv_bytes = integer_of(k, v, 1, int64_t{1} << 50);
   } else if (key == "max_running_seqs") {
@@ -119,9 +128,27 @@ void apply(EngineConfig& c, const std::string& key, const Json& v) {
   } else if (key == "quant") {
     if (text_of(k, v) != "none") unserved(key, v);
   } else if (key == "chunked_prefill") {
-    if (!flag_of(k, v)) unserved(key, v);  // prompts are always computed in chunks
-  } else if (key == "enable_prefix_cache" || key == "enable_cpu_prefix_swap") {
-    if (flag_of(k, v)) unserved(key, v);
+    c.chunked = flag_of(k, v);
+  } else if (key == "enable_prefix_cache") {
+    c.prefix_cache = flag_of(k, v);
+  } else if (key == "enable_cpu_prefix_swap") {
+    c.host_tier = flag_of(k, v);
+  } else if (key == "cpu_prefix_bytes") {
+    c.host_tier_bytes = integer_of(k, v, 1, int64_t{1} << 50);
+  } else if (key == "scheduling") {
+    const std::string s = text_of(k, v);
+    if (s != "fair" && s != "fcfs")
+      fail(Status::invalid_argument, "scheduling: must be fair or fcfs, got ", shown(v));
+    c.fcfs = s == "fcfs";
+  } else if (key == "itl_target_ms") {
+    if (!v.is_number() || !(v.get<double>() >= 0 && v.get<double>() <= 1e6))
+      fail(Status::invalid_argument, "itl_target_ms: must be a number of 0 to 1000000, got ",
+           shown(v));
+    c.itl_target_ms = v.get<double>();
+  } else if (key == "output_bytes") {
+    c.output_bytes = integer_of(k, v, 1, int64_t{1} << 40);
+  } else if (key == "debug_plan_ahead") {
+    c.plan_ahead = flag_of(k, v);
   } else {
     unserved(key, v);
   }
@@ -154,6 +181,12 @@ EngineConfig parse_engine_config(std::string_view text) {
     apply(c, key, value);
   }
   if (c.model.empty()) fail(Status::invalid_argument, "model: is required");
+  if (c.kv_type == KvType::uint4 && c.block_size % 16)
+    fail(Status::invalid_argument, "block_size: must be a multiple of 16 with kv_dtype uint4, got ",
+         c.block_size);
+  if (c.host_tier && !c.prefix_cache)
+    fail(Status::invalid_argument,
+         "enable_cpu_prefix_swap: needs enable_prefix_cache, which is false");
   return c;
 }
 

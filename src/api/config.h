@@ -23,6 +23,14 @@ struct EngineConfig {
   int32_t step_tokens = 512;
   int32_t threads = 0;  // 0: from the machine
   LoadMode load = LoadMode::mmap;
+  bool prefix_cache = true;
+  bool host_tier = false;
+  int64_t host_tier_bytes = int64_t{1} << 30;
+  bool chunked = true;        // false: a prompt is computed in one step if step_tokens holds it
+  bool fcfs = false;          // scheduling: else "fair"
+  double itl_target_ms = 0;   // 0: throughput
+  int64_t output_bytes = int64_t{1} << 20;  // of one request, not yet taken
+  bool plan_ahead = false;  // plans the next step while one runs
   bool debug_poison = false;
 };
 

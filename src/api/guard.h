@@ -31,6 +31,7 @@ static_assert(static_cast<int32_t>(Status::queue_full) == ORLOP_E_QUEUE_FULL);
 static_assert(static_cast<int32_t>(Status::cancelled) == ORLOP_E_CANCELLED);
 static_assert(static_cast<int32_t>(Status::shutdown) == ORLOP_E_SHUTDOWN);
 static_assert(static_cast<int32_t>(Status::internal) == ORLOP_E_INTERNAL);
+static_assert(static_cast<int32_t>(Status::deadline) == ORLOP_E_DEADLINE);
 
 // Stores what fits into the caller's error and returns the status. Allocates nothing.
 int32_t report(orlop_error* err, Status status, std::string_view text) noexcept;

@@ -55,6 +55,10 @@ GivenParams convert(const orlop_generate_params& p) {
   g.keep_special = p.flags & ORLOP_GENERATE_KEEP_SPECIAL;
   g.logprobs = p.logprobs;
   g.prompt_logprobs = p.prompt_logprobs;
+  g.cache_salt = utf8_in(p.cache_salt, p.cache_salt_len, "cache_salt");
+  g.deadline_us = p.deadline_us;
+  g.priority = p.priority;
+  if (p.reserved) fail(Status::unsupported, "reserved: must be 0, got ", p.reserved);
 
   check_list(p.logit_bias, p.n_logit_bias, "logit_bias", max_list);
   g.logit_bias.reserve(p.n_logit_bias);
@@ -159,6 +163,7 @@ int32_t orlop_async_generate(orlop_engine* engine, const orlop_generate_params* 
     clear_out(out, "out");
     const Hold<orlop_engine> e(engine, "engine");
     const std::shared_ptr<Core>& core = e->core();
+    const int64_t now_ns = monotonic_ns();  // deadlines count from here
     const orlop_generate_params p = read_sized(params, default_params(), "params");
     const GivenParams g = convert(p);
     std::vector<int32_t> prompt = prompt_of(p, *core);
@@ -177,6 +182,7 @@ int32_t orlop_async_generate(orlop_engine* engine, const orlop_generate_params* 
     facts.context = capacity;
     facts.has_tokenizer = core->vocabulary().tokenizer_or_null() != nullptr;
     facts.end_tokens = &core->end_tokens();
+    facts.now_ns = now_ns;
     SamplingParams sampling = resolve_params(g, core->defaults(), facts);
 
     std::shared_ptr<CompletionQueue> queue;

@@ -25,6 +25,7 @@ enum class Status : int32_t {
   cancelled = -10,
   shutdown = -11,
   internal = -12,
+  deadline = -13,
 };
 
 class Error : public std::exception {

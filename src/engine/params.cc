@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "base/error.h"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr size_t max_stop_strings = 256;
 constexpr size_t max_stop_bytes = 4096;
+constexpr size_t max_salt_bytes = 1024;
 constexpr uint64_t max_prompt_logprob_bytes = uint64_t{1} << 30;
 
 float between(const char* field, double v, double low, double high) {
@@ -76,8 +78,9 @@ bool SamplingParams::ends_at(int32_t token) const {
 SamplingParams resolve_params(const GivenParams& g, const SamplingDefaults& d,
                               const ParamFacts& facts) {
   SamplingParams p;
-  if (g.n == 0) fail(Status::invalid_argument, "n: must be at least 1, got 0");
-  if (g.n != 1) fail(Status::unsupported, "n: only 1 sample of a prompt is supported, got ", g.n);
+  if (g.n < 1 || g.n > max_samples)
+    fail(Status::invalid_argument, "n: must be 1 to ", max_samples, ", got ", g.n);
+  p.n = g.n;
 
   const int64_t room = facts.context - facts.prompt_tokens;
   p.max_tokens = g.max_tokens ? std::min<int64_t>(*g.max_tokens, room) : room;
@@ -146,6 +149,21 @@ SamplingParams resolve_params(const GivenParams& g, const SamplingDefaults& d,
     fail(Status::invalid_argument, "prompt_logprobs: ", width, " entries for each of ",
          facts.prompt_tokens, " prompt tokens exceed the limit of ",
          max_prompt_logprob_bytes / sizeof(TokenLogprob), " entries in all");
+  if (g.cache_salt.size() > max_salt_bytes)
+    fail(Status::invalid_argument, "cache_salt: at most ", max_salt_bytes, " bytes, got ",
+         g.cache_salt.size());
+  p.cache_salt = g.cache_salt;
+  if (g.priority < -100 || g.priority > 100)
+    fail(Status::invalid_argument, "priority: must be -100 to 100, got ", g.priority);
+  p.priority = g.priority;
+  if (g.deadline_us < 0)
+    fail(Status::invalid_argument, "deadline_us: must be at least 0, got ", g.deadline_us);
+  if (g.deadline_us > 0) {
+    constexpr int64_t never = std::numeric_limits<int64_t>::max();
+    p.deadline_ns = g.deadline_us > (never - facts.now_ns) / 1000
+                        ? never
+                        : facts.now_ns + g.deadline_us * 1000;
+  }
   p.keep_special = g.keep_special;
   p.seed = g.seed ? *g.seed : draw_seed();
   return p;

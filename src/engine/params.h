@@ -13,6 +13,7 @@ namespace orlop {
 
 constexpr int32_t logprobs_off = -2;
 constexpr int32_t logprobs_all = -1;
+constexpr uint32_t max_samples = 128;
 
 // As given; empty: not given.
 struct GivenParams {
@@ -22,6 +23,9 @@ struct GivenParams {
   std::optional<int32_t> top_k;
   double presence_penalty = 0, frequency_penalty = 0;
   uint32_t n = 1;
+  std::string cache_salt;
+  int64_t deadline_us = 0;  // from now; 0: none
+  int32_t priority = 0;
   std::optional<uint64_t> seed;
   std::vector<TokenLogprob> logit_bias;
   std::vector<std::string> stop;
@@ -47,6 +51,7 @@ struct ParamFacts {
   int64_t context = 0;  // tokens that one request may hold
   bool has_tokenizer = false;
   const std::vector<int32_t>* end_tokens = nullptr;  // every end-of-turn id of the model
+  int64_t now_ns = 0;        // the request's submission, monotonic
 };
 
 // Checked and complete.
@@ -56,7 +61,11 @@ struct SamplingParams {
   float temperature = 1, top_p = 1, min_p = 0;
   int32_t top_k = 0;
   float repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
-  uint64_t seed = 0;
+  uint32_t n = 1;     // samples of the prompt
+  uint64_t seed = 0;  // of sample 0; sample i has seed + i
+  std::string cache_salt;
+  int32_t priority = 0;
+  int64_t deadline_ns = 0;  // absolute, monotonic; 0: none
   std::vector<TokenLogprob> bias;  // by token, one entry each
   std::vector<std::string> stop;
   std::vector<int32_t> end_tokens;  // end-of-turn and stop tokens, ascending
