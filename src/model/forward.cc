@@ -18,6 +18,9 @@ void linear(const Step& s, const Linear& w, const float* x, float* out, int64_t 
 
 namespace {
 
+// Room for sampling arrays (token counts, biases) from the start; a step that needs more takes it.
+constexpr size_t sampling_arrays = size_t{64} << 10;
+
 class Decoder final : public Model {
  public:
   Decoder(std::shared_ptr<Checkpoint> checkpoint, Config config, const Arch& arch,
@@ -27,8 +30,7 @@ class Decoder final : public Model {
         exec_(exec),
         cache_(config_, limits_, exec_),
         weights_(load_weights(*checkpoint, config_, arch, limits.compute, exec_, progress)),
-        plan_(*exec_.device, plan_bytes()),
-        sampling_(*exec_.device, sampling_bytes(0, 0, 0)) {
+        staging_(*exec_.device, batch_bytes(sampling_arrays)) {
     allocate_workspace();
     upload_rope();
   }
@@ -38,14 +40,30 @@ class Decoder final : public Model {
   const std::vector<CacheGroup>& groups() const override { return cache_.groups(); }
   size_t weight_bytes() const override { return weights_.bytes; }
   size_t workspace_bytes() const override {
-    return storage_.bytes() + 2 * (plan_.bytes() + sampling_.bytes()) + results_.bytes();
+    return storage_.bytes() + 2 * staging_.bytes() + results_.bytes();
   }
-  void allocate_cache(const std::vector<int64_t>& pages) override { cache_.allocate(pages); }
+  void allocate_cache(const std::vector<int64_t>& pages) override {
+    cache_.allocate(pages, limits_.max_seqs);
+  }
+  size_t seat_bytes() const override { return cache_.seat_bytes(); }
   void poison_page(int group, int32_t page) override { cache_.poison(group, page); }
+  void copy_page(int group, int32_t from, int32_t to) override {
+    cache_.copy_page(group, from, to);
+  }
+  void copy_seat(int32_t from, int32_t to) override { cache_.copy_seat(from, to); }
+  void read_page(int group, int32_t page, void* host) override {
+    cache_.read_page(group, page, host);
+  }
+  void write_page(int group, int32_t page, const void* host) override {
+    cache_.write_page(group, page, host);
+  }
+  // A Device's copies are done when they return.
+  void sync() override {}
 
   void forward(const Batch& batch) override {
     upload_batch(batch);
     const int64_t rows = device_batch_.rows;
+    if (rows == 0) return;
     const Step step{exec_, config_, cache_, work_, device_batch_, rope_half_};
     ops::rope_table(exec_, {.positions = device_batch_.positions, .inv_freq = inv_freq_.as<float>(),
                             .scale = rope_scale_, .rows = rows, .half = rope_half_,
@@ -69,48 +87,32 @@ class Decoder final : public Model {
     if (begin < 0 || count < 0 || count > limits_.max_logit_rows ||
         begin + count > device_batch_.logit_row_count)
       fail(Status::internal, "logits: rows ", begin, " + ", count, " were not kept");
+    slice_begin_ = begin;
+    slice_rows_ = count;
     const Step step{exec_, config_, cache_, work_, device_batch_, rope_half_};
     linear(step, weights_.head, work_.h + int64_t{begin} * config_.dim, work_.logits, count,
            false);
     return work_.logits;
   }
 
-  void sample(int32_t rows, const SampleRow* params, SampleResult* results, TokenLogprob* top,
-              int32_t top_stride) override {
-    if (rows < 0 || rows > limits_.max_logit_rows)
-      fail(Status::internal, "sample: ", rows, " rows");
-    size_t counts = 0, biases = 0, forbidden = 0;
-    for (int32_t i = 0; i < rows; ++i) {
-      counts += static_cast<size_t>(params[i].count_n);
-      biases += static_cast<size_t>(params[i].bias_n);
-      forbidden += static_cast<size_t>(params[i].forbidden_n);
-    }
-    sampling_.reserve(sampling_bytes(counts, biases, forbidden));
-    sampling_.clear();
-    for (int32_t i = 0; i < rows; ++i) {
-      SampleRow& row = rows_[static_cast<size_t>(i)];
-      row = params[i];
-      row.counts = add_array(params[i].counts, params[i].count_n);
-      row.bias = add_array(params[i].bias, params[i].bias_n);
-      row.forbidden = add_array(params[i].forbidden, params[i].forbidden_n);
-    }
-    const SampleRow* device_rows =
-        sampling_.add(std::span<const SampleRow>(rows_.data(), static_cast<size_t>(rows)));
-    sampling_.upload();
-
-    const size_t top_bytes =
-        sizeof(TokenLogprob) * static_cast<size_t>(rows) * static_cast<size_t>(top_stride);
-    const size_t result_bytes = round_up(sizeof(SampleResult) * static_cast<size_t>(rows),
-                                         size_t{64});
+  void sample(SampleResult* results, TokenLogprob* top, int32_t top_stride) override {
+    if (!device_batch_.samples || top_stride < 0 || (top_stride > 0 && !top))
+      fail(Status::internal, "sample: the batch says nothing of its rows, or no room for the best");
+    const auto rows = static_cast<size_t>(slice_rows_);
+    if (rows == 0) return;
+    const size_t result_bytes = round_up(sizeof(SampleResult) * rows, size_t{64});
+    const size_t top_bytes = sizeof(TokenLogprob) * rows * static_cast<size_t>(top_stride);
     if (results_.bytes() < result_bytes + top_bytes)
-      results_ = DeviceBuffer(*exec_.device, 2 * (result_bytes + top_bytes));
+      results_ = DeviceBuffer(*exec_.device, result_bytes + top_bytes);
     auto* device_results = results_.as<SampleResult>();
-    auto* device_top = reinterpret_cast<TokenLogprob*>(results_.as<std::byte>() + result_bytes);
-    ops::sample(exec_, {.logits = work_.logits, .logits_stride = config_.vocab, .rows = rows,
-                        .vocab = config_.vocab, .params = device_rows, .results = device_results,
+    auto* device_top =
+        top_bytes ? reinterpret_cast<TokenLogprob*>(results_.as<std::byte>() + result_bytes)
+                  : nullptr;
+    ops::sample(exec_, {.logits = work_.logits, .logits_stride = config_.vocab,
+                        .rows = slice_rows_, .vocab = config_.vocab,
+                        .params = device_batch_.samples + slice_begin_, .results = device_results,
                         .top = device_top, .top_stride = top_stride, .workspace = work_.scratch});
-    exec_.device->download(results, device_results,
-                           sizeof(SampleResult) * static_cast<size_t>(rows));
+    exec_.device->download(results, device_results, sizeof(SampleResult) * rows);
     if (top_bytes) exec_.device->download(top, device_top, top_bytes);
   }
 
@@ -120,45 +122,84 @@ class Decoder final : public Model {
            static_cast<size_t>(div_up(limits_.max_context, limits_.page_tokens));
   }
 
-  size_t plan_bytes() const {
+  // Bytes of a step's arrays at most, with `sampling` bytes of token counts, biases and the like.
+  size_t batch_bytes(size_t sampling) const {
     const auto rows = static_cast<size_t>(limits_.max_rows);
     const size_t group = Staging::room<AttentionSeq>(static_cast<size_t>(limits_.max_seqs)) +
                          Staging::room<int32_t>(max_pages()) + Staging::room<int32_t>(rows);
-    return 3 * Staging::room<int32_t>(rows) + cache_.groups().size() * group;
+    return 3 * Staging::room<int32_t>(rows) + Staging::room<SampleRow>(rows) +
+           cache_.groups().size() * group + sampling;
   }
 
-  size_t sampling_bytes(size_t counts, size_t biases, size_t forbidden) const {
-    const auto rows = static_cast<size_t>(limits_.max_logit_rows);
-    return Staging::room<SampleRow>(rows) + rows * 3 * 64 + counts * sizeof(TokenCount) +
-           biases * sizeof(TokenLogprob) + forbidden * sizeof(int32_t);
+  static size_t sampling_bytes(std::span<const SampleRow> samples) {
+    size_t bytes = 0;
+    for (const SampleRow& s : samples) {
+      if (s.count_n) bytes += Staging::room<TokenCount>(static_cast<size_t>(s.count_n));
+      if (s.bias_n) bytes += Staging::room<TokenLogprob>(static_cast<size_t>(s.bias_n));
+      if (s.forbidden_n) bytes += Staging::room<int32_t>(static_cast<size_t>(s.forbidden_n));
+    }
+    return bytes;
   }
 
   template <class T>
   const T* add_array(const T* values, int32_t n) {
-    return n ? sampling_.add(std::span<const T>(values, static_cast<size_t>(n))) : nullptr;
+    return n ? staging_.add(std::span<const T>(values, static_cast<size_t>(n))) : nullptr;
+  }
+
+  const SampleRow* add_samples(std::span<const SampleRow> samples) {
+    if (samples.empty()) return nullptr;
+    for (size_t i = 0; i < samples.size(); ++i) {
+      SampleRow& row = rows_[i];
+      row = samples[i];
+      row.counts = add_array(row.counts, row.count_n);
+      row.bias = add_array(row.bias, row.bias_n);
+      row.forbidden = add_array(row.forbidden, row.forbidden_n);
+    }
+    return staging_.add(std::span<const SampleRow>(rows_.data(), samples.size()));
+  }
+
+  void check_batch(const Batch& b) const {
+    const auto rows = checked_cast<int32_t>(b.tokens.size(), "batch rows");
+    if (rows > limits_.max_rows || b.positions.size() != b.tokens.size() ||
+        b.logit_rows.size() > b.tokens.size() || b.max_context > limits_.max_context)
+      fail(Status::internal, "batch of ", rows, " rows up to position ", b.max_context,
+           " exceeds the limits set at load");
+    if (!b.samples.empty() && b.samples.size() != b.logit_rows.size())
+      fail(Status::internal, "batch: ", b.samples.size(), " entries of what to sample for ",
+           b.logit_rows.size(), " rows");
+    for (size_t g = 0; g < cache_.groups().size(); ++g) {
+      if (b.groups[g].seqs.size() > static_cast<size_t>(limits_.max_seqs) ||
+          b.groups[g].slots.size() != b.tokens.size())
+        fail(Status::internal, "batch: ", b.groups[g].seqs.size(), " sequences and ",
+             b.groups[g].slots.size(), " slots exceed the limits set at load");
+      for (const AttentionSeq& s : b.groups[g].seqs)
+        if (s.seat < 0 || s.seat >= limits_.max_seqs)
+          fail(Status::internal, "batch: seat ", s.seat, " of ", limits_.max_seqs);
+    }
   }
 
   void upload_batch(const Batch& b) {
-    const auto rows = checked_cast<int32_t>(b.tokens.size(), "batch rows");
-    if (rows > limits_.max_rows || b.positions.size() != b.tokens.size() ||
-        b.max_context > limits_.max_context)
-      fail(Status::internal, "batch of ", rows, " rows up to position ", b.max_context,
-           " exceeds the limits set at load");
-    plan_.clear();
+    check_batch(b);
+    device_batch_ = {};
+    slice_begin_ = slice_rows_ = 0;
+    if (b.tokens.empty()) return;
+    staging_.reserve(batch_bytes(sampling_bytes(b.samples)));
+    staging_.clear();
     DeviceBatch& d = device_batch_;
-    d.rows = rows;
+    d.rows = static_cast<int32_t>(b.tokens.size());
     d.max_context = b.max_context;
     d.logit_row_count = static_cast<int32_t>(b.logit_rows.size());
-    d.tokens = plan_.add(b.tokens);
-    d.positions = plan_.add(b.positions);
-    d.logit_rows = plan_.add(b.logit_rows);
+    d.tokens = staging_.add(b.tokens);
+    d.positions = staging_.add(b.positions);
+    d.logit_rows = staging_.add(b.logit_rows);
+    d.samples = add_samples(b.samples);
     for (size_t g = 0; g < cache_.groups().size(); ++g) {
       d.groups[g].seq_count = static_cast<int32_t>(b.groups[g].seqs.size());
-      d.groups[g].seqs = plan_.add(b.groups[g].seqs);
-      d.groups[g].page_table = plan_.add(b.groups[g].page_table);
-      d.groups[g].slots = plan_.add(b.groups[g].slots);
+      d.groups[g].seqs = staging_.add(b.groups[g].seqs);
+      d.groups[g].page_table = staging_.add(b.groups[g].page_table);
+      d.groups[g].slots = staging_.add(b.groups[g].slots);
     }
-    plan_.upload();
+    staging_.upload();
   }
 
   // One allocation for all activations.
@@ -201,7 +242,13 @@ class Decoder final : public Model {
       at += round_up(b.count * sizeof(float), size_t{256});
     }
     work_.scratch = at;
-    rows_.resize(static_cast<size_t>(limits_.max_logit_rows));
+    rows_.resize(rows);
+    // Room for the best 32 of every row, or for one row of the whole vocabulary.
+    const auto logit_rows = static_cast<size_t>(limits_.max_logit_rows);
+    results_ = DeviceBuffer(
+        *exec_.device, round_up(logit_rows * sizeof(SampleResult), size_t{64}) +
+                           std::max(logit_rows * 32, static_cast<size_t>(config_.vocab)) *
+                               sizeof(TokenLogprob));
   }
 
   void upload_rope() {
@@ -223,10 +270,11 @@ class Decoder final : public Model {
   DeviceBuffer inv_freq_;  // [rope_half_]
   int32_t rope_half_ = 0;
   float rope_scale_ = 1.0f;
-  Staging plan_, sampling_;
-  DeviceBuffer results_;
-  std::vector<SampleRow> rows_;
+  Staging staging_;
+  DeviceBuffer results_;         // of a slice: what was drawn, then the best tokens
+  std::vector<SampleRow> rows_;  // [max_rows] on their way to the device
   DeviceBatch device_batch_;
+  int32_t slice_begin_ = 0, slice_rows_ = 0;  // of the last logits()
 };
 
 }  // namespace

@@ -32,6 +32,7 @@ struct DeviceBatch {
   const int32_t* tokens = nullptr;
   const int32_t* positions = nullptr;
   const int32_t* logit_rows = nullptr;
+  const SampleRow* samples = nullptr;  // [logit_rows] or null
   Group groups[max_cache_groups];
   int32_t rows = 0;
   int32_t logit_row_count = 0;

@@ -16,8 +16,8 @@ class Staging {
 
   void clear() { used_ = 0; }
 
-  // Copies an array in; the answer is its device address after upload(). Grows only beyond the
-  // largest step so far, and only before anything of this step was added: call reserve() first.
+  // Copies an array in; the answer is its device address after upload(). Call reserve() first: an
+  // array added earlier in this step would move.
   template <class T>
   T* add(std::span<const T> values) {
     const size_t offset = round_up(used_, size_t{64});
@@ -28,6 +28,7 @@ class Staging {
     return reinterpret_cast<T*>(buffer_.as<std::byte>() + offset);
   }
 
+  // Before the first add() of a step. Takes memory only beyond the largest step so far.
   void reserve(size_t bytes) {
     if (bytes > host_.size()) grow(bytes + bytes / 2);
   }
@@ -42,8 +43,10 @@ class Staging {
 
  private:
   void grow(size_t bytes) {
+    // Both or neither.
+    std::vector<std::byte> host(bytes);
     buffer_ = DeviceBuffer(device_, bytes);
-    host_.assign(bytes, std::byte{0});
+    host_.swap(host);
   }
   Device& device_;
   DeviceBuffer buffer_;

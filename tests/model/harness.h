@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <span>
@@ -49,6 +50,12 @@ inline std::vector<Golden> read_golden(const std::string& folder) {
   return all;
 }
 
+// Where the tests run: ORLOP_TEST_DEVICE, else the processor.
+inline std::string test_device() {
+  const char* named = std::getenv("ORLOP_TEST_DEVICE");
+  return named && *named ? named : "cpu";
+}
+
 struct LoadedModel {
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Model> model;
@@ -57,7 +64,7 @@ struct LoadedModel {
 inline LoadedModel load(const std::string& path, Compute compute, KvType kv, int threads = 2,
                         int32_t max_rows = 128) {
   LoadedModel m;
-  m.backend = make_backend({.device = "cpu", .threads = threads});
+  m.backend = make_backend({.device = test_device(), .threads = threads});
   ModelLimits limits;
   limits.max_rows = max_rows;
   limits.max_seqs = 16;
@@ -77,6 +84,7 @@ struct Sequence {
   std::vector<int32_t> ids;
   int32_t done = 0;
   std::vector<int32_t> pages;
+  int32_t seat = 0;
 };
 
 // A stretch of one sequence to compute in a step.
@@ -96,7 +104,7 @@ inline std::vector<float> step(LoadedModel& m, std::span<const Slice> slices, in
     const int32_t end = q.done + s.rows;
     while (static_cast<int32_t>(q.pages.size()) * page_tokens < end) q.pages.push_back(next_page++);
     seqs.push_back({static_cast<int32_t>(tokens.size()), s.rows, q.done,
-                    static_cast<int32_t>(table.size())});
+                    static_cast<int32_t>(table.size()), q.seat});
     table.insert(table.end(), q.pages.begin(), q.pages.end());
     for (int32_t p = q.done; p < end; ++p) {
       rows_wanted.push_back(static_cast<int32_t>(tokens.size()));
@@ -131,7 +139,7 @@ inline std::vector<float> step(LoadedModel& m, std::span<const Slice> slices, in
 
 // The logits of a whole prompt in one step.
 inline std::vector<float> prompt_logits(LoadedModel& m, const std::vector<int32_t>& ids) {
-  Sequence seq{ids, 0, {}};
+  Sequence seq{ids, 0, {}, 0};
   int32_t next_page = 0;
   const Slice slice{&seq, static_cast<int32_t>(ids.size())};
   return step(m, {&slice, 1}, next_page);

@@ -39,7 +39,7 @@ int32_t argmax(const float* row, int32_t n) {
 // Teacher-forced greedy steps: the argmax must be the golden token wherever the margin exceeds twice
 // the error that the prompt's logits showed.
 void check_greedy(LoadedModel& m, const Golden& g, float error) {
-  Sequence seq{g.ids, 0, {}};
+  Sequence seq{g.ids, 0, {}, 0};
   seq.ids.insert(seq.ids.end(), g.greedy.begin(), g.greedy.end());
   int32_t next_page = 0, checked = 0;
   for (size_t s = 0; s < g.greedy.size(); ++s) {
@@ -116,7 +116,10 @@ void check_same_bits(const std::string& path, Compute compute, KvType kv) {
     LoadedModel m = load(path, compute, kv, threads);
     for (int round = 0; round < 3; ++round) {
       std::vector<Sequence> seqs(8);
-      for (size_t i = 0; i < 8; ++i) seqs[i].ids = prompts[i].ids;
+      for (size_t i = 0; i < 8; ++i) {
+        seqs[i].ids = prompts[i].ids;
+        seqs[i].seat = static_cast<int32_t>(i);
+      }
       int32_t next_page = 0;
       for (;;) {
         std::vector<Slice> slices;
