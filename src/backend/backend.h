@@ -1,5 +1,7 @@
 // What a backend offers to whoever joins it with a model (src/api).
 #pragma once
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -7,6 +9,13 @@
 #include "ops/kernels.h"
 
 namespace orlop {
+
+// What went to a device and came back. Any thread may read them.
+struct DeviceCounters {
+  std::atomic<uint64_t> uploads{0}, downloads{0}, copies{0}, fills{0};  // not empty
+  std::atomic<uint64_t> uploaded_bytes{0}, downloaded_bytes{0};
+  std::atomic<uint64_t> kernel_calls{0};
+};
 
 class Backend {
  public:
@@ -16,6 +25,7 @@ class Backend {
   virtual int threads() const = 0;
   virtual std::string threads_why() const = 0;
   virtual std::string describe() const = 0;     // kernels chosen, in words
+  virtual const DeviceCounters* counters() const { return nullptr; }  // null: it does not count
 };
 
 struct BackendOptions {
