@@ -15,8 +15,9 @@ look() {
     pkg-config --exists libpcre2-8 || missing+=(libpcre2-dev)
     pkg-config --exists libutf8proc || missing+=(libutf8proc-dev)
     pkg-config --exists nlohmann_json || missing+=(nlohmann-json3-dev)
+    pkg-config --exists libsodium || missing+=(libsodium-dev)
   else
-    missing+=(pkg-config libpcre2-dev libutf8proc-dev nlohmann-json3-dev)
+    missing+=(pkg-config libpcre2-dev libutf8proc-dev nlohmann-json3-dev libsodium-dev)
   fi
   find_python || missing+=(python3 python3-venv python3-dev)
   if [ "$mode" = test ]; then
@@ -77,13 +78,13 @@ if [ ${#missing[@]} -gt 0 ]; then
     # Libraries may come as meson subprojects instead (subprojects/*.wrap); tools may not.
     hard=()
     for p in "${missing[@]}"; do
-      case $p in libpcre2-dev | libutf8proc-dev | nlohmann-json3-dev) ;; *) hard+=("$p") ;; esac
+      case $p in libpcre2-dev | libutf8proc-dev | nlohmann-json3-dev | libsodium-dev) ;; *) hard+=("$p") ;; esac
     done
     if [ ${#hard[@]} -gt 0 ]; then
       die "missing on this machine, and they could not be installed: ${missing[*]}
        On Debian or Ubuntu: apt-get install ${missing[*]}
        Elsewhere: a C++20 compiler (g++ >= 12 or clang >= 14), pkg-config, PCRE2 (8 bit), utf8proc,
-       nlohmann-json, and Python >= 3.10 with venv and its C headers."
+       nlohmann-json, libsodium, and Python >= 3.10 with venv and its C headers."
     fi
     say "no development files of: ${missing[*]}; meson will fetch their sources (subprojects/)"
   fi

@@ -28,7 +28,7 @@ def test_marks(installed):
     assert "NODELETE" in dynamic
     assert "RUNPATH" not in dynamic and "RPATH" not in dynamic
     needed = set(re.findall(r"NEEDED.*\[(.*?)\]", dynamic))
-    allowed = re.compile(r"lib(stdc\+\+|m|gcc_s|c|pthread|pcre2-8|utf8proc|dl)\.so|ld-linux")
+    allowed = re.compile(r"lib(stdc\+\+|m|gcc_s|c|pthread|pcre2-8|utf8proc|sodium|dl)\.so|ld-linux")
     assert [n for n in needed if not allowed.match(n)] == []
 
 

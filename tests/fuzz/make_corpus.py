@@ -2,6 +2,7 @@
 """Seeds and dictionaries for the fuzz targets: make_corpus.py FOLDER writes FOLDER/TARGET/* and
 FOLDER/TARGET.dict. Everything is made here or taken from tests/data; nothing binary is kept."""
 
+import hashlib
 import json
 import struct
 import sys
@@ -224,7 +225,20 @@ def template_seeds():
     yield b"{% filter upper %}{{ strftime_now('%d %b %Y') }}{% endfilter %}{% generation %}x{% endgeneration %}"
 
 
+def state_seeds():
+    for signed in (0, 1):
+        fields = [("model", "00" * 32), ("kv_dtype", "bf16")]
+        head = b"orlopKV\n" + struct.pack("<3I", 1, signed, len(fields))
+        for pair in fields:
+            for text in pair:
+                head += struct.pack("<H", len(text)) + text.encode()
+        head += struct.pack("<2I8i", 4, 8, *range(8)) + struct.pack("<I", 2)
+        head += struct.pack("<QIQI", 6, 0, 3, 1) + b"page-0page-1abc"
+        yield head + hashlib.blake2b(head, digest_size=32).digest() + b"s" * 32 * signed
+
+
 WORDS = {
+    "state": ["orlopKV\n", "model", "kv_dtype"],
     "safetensors": ["__metadata__", "dtype", "shape", "data_offsets", "F32", "F16", "BF16", "I64",
                     "18446744073709551615", "[0,4]", "{}", "[]"],
     "gguf": ["GGUF", "general.alignment", "general.architecture", "llama", "qwen2", "qwen3",
