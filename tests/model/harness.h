@@ -62,9 +62,9 @@ struct LoadedModel {
 };
 
 inline LoadedModel load(const std::string& path, Compute compute, KvType kv, int threads = 2,
-                        int32_t max_rows = 128) {
+                        int32_t max_rows = 128, const std::string& device = test_device()) {
   LoadedModel m;
-  m.backend = make_backend({.device = test_device(), .threads = threads});
+  m.backend = make_backend({.device = device, .threads = threads});
   ModelLimits limits;
   limits.max_rows = max_rows;
   limits.max_seqs = 16;

@@ -166,7 +166,7 @@ TEST(same_bits_smollm2_quantized) {
   const char* cache = std::getenv("ORLOP_CACHE");
   const std::string path =
       std::string(cache ? cache : TEST_CACHE) + "/SmolLM2-135M-Instruct.Q4_1.gguf";
-  if (std::string(make_backend({})->exec().kernels->isa) == "ref") {
+  if (std::string(make_backend({.device = test_device()})->exec().kernels->isa) == "ref") {
     std::printf("skipped: the reference kernels take minutes for SmolLM2; their bits are tested on "
                 "the tiny checkpoints\n");
     return;
@@ -180,7 +180,7 @@ TEST(same_bits_smollm2_quantized) {
 
 int main(int argc, char** argv) {
   try {
-    orlop::make_backend({.device = "cpu", .threads = 1});
+    orlop::make_backend({.device = orlop::test::test_device(), .threads = 1});
   } catch (const orlop::Error& e) {  // ORLOP_ISA asks for what this processor lacks
     std::printf("SKIPPED: 5 cases: %s\n", e.what());
     return 77;
