@@ -61,10 +61,17 @@ static inline int64_t now_us(void) {
   return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
+/* ORLOP_TEST_DEVICE, if set, names the device that test engines run on. */
 static orlop_engine* engine_of(const char* json) {
   orlop_engine* e = NULL;
   orlop_error err;
+  char placed[4096];
+  const char* device = getenv("ORLOP_TEST_DEVICE");
   new_error(&err);
+  if (device && *device) {
+    snprintf(placed, sizeof placed, "{\"device\": \"%s\", %s", device, strchr(json, '{') + 1);
+    json = placed;
+  }
   if (orlop_engine_create(json, strlen(json), &e, &err) != ORLOP_OK) {
     fprintf(stderr, "engine: %d %s\n", (int)err.code, err.message);
     ++failures;
