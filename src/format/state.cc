@@ -1,6 +1,8 @@
 #include "format/state.h"
 
-#include <sodium.h>
+#include <sodium/crypto_auth_hmacsha256.h>
+#include <sodium/crypto_generichash_blake2b.h>
+#include <sodium/utils.h>
 
 #include <bit>
 #include <cstring>
