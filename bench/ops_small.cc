@@ -69,7 +69,7 @@ void attention(const Kernels& k, cpu::ThreadPool& pool, KvType type, int heads, 
   s.slots = slots.data();
   s.pages = pool_memory.data();
   const double store = best_of(3, [&] { k.kv_store(e, s); });
-  const AttentionSeq seq{0, rows, context - rows, 0};
+  const AttentionSeq seq{0, rows, context - rows, 0, 0};
   std::vector<float> out(static_cast<size_t>(rows * heads * dim));
   DeviceBuffer workspace(*device, k.attention_workspace(kv, heads, rows, context));
   AttentionArgs a{};

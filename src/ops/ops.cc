@@ -11,7 +11,9 @@ void require(bool ok, const char* op, const char* rule) {
 
 void require_kv(const KvDesc& kv, const char* op) {
   require(kv.kv_heads > 0 && kv.head_dim > 0 && kv.head_dim % 8 == 0, op, "head_dim % 8 == 0");
-  require(kv.page_tokens > 0 && kv.page_tokens % 16 == 0, op, "page_tokens % 16 == 0");
+  require(kv.page_tokens > 0 && (kv.page_tokens % 16 == 0 ||
+                                 (kv.page_tokens == 8 && kv.type != KvType::uint4)),
+          op, "page_tokens is a multiple of 16, or 8 where the type allows it");
 }
 
 }  // namespace
@@ -28,6 +30,8 @@ void check_table(const Kernels& k) {
       {"matmul", k.matmul != nullptr},
       {"embed", k.embed != nullptr},
       {"kv_page_bytes", k.kv_page_bytes != nullptr},
+      {"kv_tail_bytes", k.kv_tail_bytes != nullptr},
+      {"kv_tail", k.kv_tail != nullptr},
       {"rope_table", k.rope_table != nullptr},
       {"kv_store", k.kv_store != nullptr},
       {"attention_workspace", k.attention_workspace != nullptr},
@@ -83,6 +87,8 @@ void kv_store(const Exec& e, const KvStoreArgs& a) {
   require(a.half >= 0 && 2 * a.half <= a.kv.head_dim, "kv_store", "rotation fits the head");
   require(a.qkv && a.slots && a.pages && (!a.half || (a.cos && a.sin)), "kv_store",
           "no null argument");
+  if (e.kernels->kv_tail_bytes(a.kv))
+    require(a.seqs && a.seq_count > 0 && a.tails, "kv_store", "sequences and tails are given");
   if (a.rows) e.kernels->kv_store(e, a);
 }
 
@@ -93,7 +99,18 @@ void attention(const Exec& e, const AttentionArgs& a) {
   require(a.q_stride >= width && a.out_stride >= width, "attention", "strides cover rows");
   require(a.q && a.out && a.seqs && a.page_table && a.pages, "attention", "no null argument");
   require(a.window >= 0 && a.max_context > 0, "attention", "window and context are positive");
+  if (e.kernels->kv_tail_bytes(a.kv))
+    require(a.k && a.tails && a.k_stride >= int64_t{a.kv.kv_heads} * a.kv.head_dim, "attention",
+            "keys and tails are given");
   if (a.rows) e.kernels->attention(e, a);
+}
+
+void kv_tail(const Exec& e, const KvTailArgs& a) {
+  require_kv(a.kv, "kv_tail");
+  require(e.kernels->kv_tail_bytes(a.kv) > 0, "kv_tail", "the type keeps tails");
+  require(a.k && a.seqs && a.tails && a.k_stride >= int64_t{a.kv.kv_heads} * a.kv.head_dim,
+          "kv_tail", "keys and tails are given");
+  if (a.rows) e.kernels->kv_tail(e, a);
 }
 
 void norm(const Exec& e, const NormArgs& a) {

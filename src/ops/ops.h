@@ -17,6 +17,7 @@ void embed(const Exec& exec, const EmbedArgs& args);
 void rope_table(const Exec& exec, const RopeTableArgs& args);
 void kv_store(const Exec& exec, const KvStoreArgs& args);
 void attention(const Exec& exec, const AttentionArgs& args);
+void kv_tail(const Exec& exec, const KvTailArgs& args);
 void norm(const Exec& exec, const NormArgs& args);
 void gather(const Exec& exec, const GatherArgs& args);
 void sample(const Exec& exec, const SampleArgs& args);

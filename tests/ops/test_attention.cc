@@ -56,7 +56,7 @@ std::vector<Rows> feed(const IsaUnderTest& isa, int threads, const Shape& s,
     Rows in;
     for (const Part& p : step) {
       const size_t i = static_cast<size_t>(p.seq);
-      seqs.push_back({rows, p.rows, done[i], first_page[i]});
+      seqs.push_back({rows, p.rows, done[i], first_page[i], p.seq});
       for (int r = 0; r < p.rows; ++r) {
         const int at = done[i] + r;
         slots.push_back(table[static_cast<size_t>(first_page[i] + at / s.page_tokens)] *

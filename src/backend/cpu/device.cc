@@ -46,6 +46,9 @@ class CpuDevice final : public Device {
   void download(void* to_host, const void* from, size_t bytes) override {
     copy(to_host, from, bytes);
   }
+  void copy(void* to, const void* from, size_t bytes) override {
+    if (bytes) std::memcpy(to, from, bytes);
+  }
   void fill(void* to, int byte, size_t bytes) override {
     if (bytes) std::memset(to, byte, bytes);
   }
@@ -55,10 +58,6 @@ class CpuDevice final : public Device {
   }
 
  private:
-  static void copy(void* to, const void* from, size_t bytes) {
-    if (bytes) std::memcpy(to, from, bytes);
-  }
-
   static void* small(size_t bytes) {
     const size_t rounded = (bytes + 63) / 64 * 64;
     void* memory = std::aligned_alloc(64, rounded);

@@ -46,6 +46,9 @@ void gather_op(const Exec& exec, const GatherArgs& a) {
 
 size_t kv_page_bytes(const KvDesc& kv) { return static_cast<size_t>(KvLayout(kv).page); }
 
+size_t kv_tail_bytes(const KvDesc&) { return 0; }
+void kv_tail_op(const Exec&, const KvTailArgs&) {}
+
 // ---- attention: a list of row tiles, the longest first, times key heads (and chunks) ----------
 
 struct Tile {
@@ -193,6 +196,8 @@ void sample_op(const Exec& exec, const SampleArgs& a) {
 
 void fill_ops_ref(Kernels& k) {
   k.kv_page_bytes = kv_page_bytes;
+  k.kv_tail_bytes = kv_tail_bytes;
+  k.kv_tail = kv_tail_op;
   k.rope_table = rope_table_op<ref::rope_table>;
   k.kv_store = kv_store_op<ref::kv_store>;
   k.attention_workspace = attention_workspace;
