@@ -135,7 +135,7 @@ typedef struct orlop_stats {
   uint32_t requests_waiting;
   uint32_t reserved;
   uint64_t pages_total; /* KV pages of block_size tokens */
-  uint64_t pages_used;  /* held by requests or by the prefix cache */
+  uint64_t pages_used;  /* held by requests */
   uint64_t steps;             /* model steps since creation */
   uint64_t prompt_tokens;     /* prompt tokens computed since creation */
   uint64_t generated_tokens;  /* tokens sampled since creation */
@@ -144,7 +144,7 @@ typedef struct orlop_stats {
   uint64_t step_ns_total;  /* time inside steps */
   uint64_t model_ns_total; /* of that, inside the model */
   /* since ABI 1.1 */
-  uint64_t pages_cached; /* of pages_used, those that the prefix cache alone holds */
+  uint64_t pages_cached; /* held by the prefix cache alone: the next requests may take them */
   uint64_t pages_free;
   uint64_t prefix_lookup_tokens; /* prompt tokens that were looked up in the prefix cache */
   uint64_t prefix_hit_tokens;    /* of them, those that were found */
@@ -307,10 +307,10 @@ typedef struct orlop_request_info {
   int64_t scheduled_ns; /* first step that held the request */
   int64_t first_token_ns;
   int64_t last_token_ns;
-  /* since ABI 1.1. The counts above are of all samples together; state, finish_reason and
-   * error_code are final once every sample has ended. */
-  uint32_t samples;       /* n */
-  uint32_t samples_ended;
+  /* since ABI 1.1. generated_tokens and the times are of all samples together; state, finish_reason
+   * and error_code become final with the last sample: an error first, then cancelled, then its own. */
+  uint32_t samples; /* n */
+  uint32_t reserved;
 } orlop_request_info;
 /* Any thread, any time, never waits. */
 ORLOP_API int32_t orlop_get_status(const orlop_request*, orlop_request_info* out,

@@ -16,7 +16,6 @@ namespace {
 
 constexpr size_t max_stop_strings = 256;
 constexpr size_t max_stop_bytes = 4096;
-constexpr size_t max_salt_bytes = 1024;
 constexpr uint64_t max_prompt_logprob_bytes = uint64_t{1} << 30;
 
 float between(const char* field, double v, double low, double high) {

@@ -14,6 +14,7 @@ namespace orlop {
 constexpr int32_t logprobs_off = -2;
 constexpr int32_t logprobs_all = -1;
 constexpr uint32_t max_samples = 128;
+constexpr size_t max_salt_bytes = 1024;
 
 // As given; empty: not given.
 struct GivenParams {
