@@ -10,16 +10,17 @@
 from __future__ import annotations
 
 from . import errors
-from ._engine import Engine, inspect
+from ._engine import Engine, StateInfo, inspect
 from ._logging import set_log_level
 from ._native import LogprobTable, Output, feature, version
 from ._pipeline import Pipeline, pipeline
-from ._request import Request, Result, Status
+from ._request import Request, Result, Sample, Status
 from .errors import (
     BadFormatError,
     BusyError,
     CancelledError,
     ContextOverflowError,
+    DeadlineError,
     Error,
     InternalError,
     InvalidArgumentError,
@@ -39,6 +40,7 @@ __all__ = [
     "BusyError",
     "CancelledError",
     "ContextOverflowError",
+    "DeadlineError",
     "Engine",
     "Error",
     "InternalError",
@@ -52,7 +54,9 @@ __all__ = [
     "QueueFullError",
     "Request",
     "Result",
+    "Sample",
     "ShutdownError",
+    "StateInfo",
     "Status",
     "UnsupportedError",
     "__version__",

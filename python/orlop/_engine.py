@@ -10,6 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -19,6 +20,20 @@ from ._request import Request, Result
 from .errors import InvalidArgumentError, QueueFullError
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class StateInfo:
+    """What a loaded state brought."""
+
+    tokens: int
+    """Prefix tokens that it holds: whole pages."""
+    pages: int
+    """KV pages that it holds."""
+    pages_added: int
+    """Of them, those that the engine did not have."""
+    shared: bool
+    """Whether it serves every cache_salt."""
 
 
 class Engine:
@@ -87,7 +102,9 @@ class Engine:
           stop (a str or a list of str), stop_tokens (a list of ids; also stop_token_ids),
           ignore_eos
           logprobs, prompt_logprobs (0: of the chosen token; N: and of the N best; -1: of all)
-          n (samples of the prompt)
+          n (samples of the prompt, 1 to 128: sample i is drawn with seed + i)
+          cache_salt (prefixes are shared within equal salts only)
+          deadline (seconds from now; then DeadlineError), priority (-100 to 100, higher first)
           add_bos, parse_special (False: control tokens in a text prompt are plain text),
           keep_special (True: the output's text shows control tokens)
 
@@ -95,18 +112,9 @@ class Engine:
         ValueError) for a value out of range, both naming the field; ContextOverflowError if the
         prompt does not fit; QueueFullError if too many requests wait.
         """
-        text, ids, chat = _sort_prompt(prompt, tokens, messages)
-        chat_json = None
-        if chat is not None:
-            chat_json = _chat_json(chat, tools, add_generation_prompt, template_vars)
-        else:
-            for name, value in (
-                ("tools", tools),
-                ("add_generation_prompt", add_generation_prompt),
-                ("template_vars", template_vars),
-            ):
-                if value is not None:
-                    raise TypeError(f"{name} needs messages: a chat template is not used otherwise")
+        text, ids, chat_json = _to_prompt(
+            prompt, tokens, messages, tools, add_generation_prompt, template_vars
+        )
         queue, tag = self._queues.current(self._handle)
         handle = self._handle.submit(
             text, ids, chat_json, params, queue.queue if queue is not None else None, tag
@@ -150,6 +158,61 @@ class Engine:
         """The answer to a conversation: generate(messages=messages, ...)."""
         with self.async_generate(messages=messages, **params) as request:
             return request.result()
+
+    # -- states ----------------------------------------------------------------------------------
+
+    def save_state(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        tokens: Sequence[int] | None = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool | None = None,
+        template_vars: Mapping[str, Any] | None = None,
+        add_bos: bool | None = None,
+        parse_special: bool | None = None,
+        cache_salt: str | None = None,
+        deadline: float | None = None,
+        key: bytes | None = None,
+        path: str | os.PathLike[str] | None = None,
+    ) -> bytes | None:
+        """The keys and values of a prompt's whole pages, computed as far as they are not cached.
+
+        The prompt is given as to async_generate. Returns bytes, or None with a `path`, whose file is
+        replaced in one step. key (16 to 1024 bytes, secret) signs the state: an engine that is given
+        the same key lets it serve every cache_salt.
+        """
+        text, ids, chat_json = _to_prompt(
+            prompt, tokens, messages, tools, add_generation_prompt, template_vars
+        )
+        values = {
+            "add_bos": add_bos,
+            "parse_special": parse_special,
+            "cache_salt": cache_salt,
+            "deadline": deadline,
+        }
+        where = None if path is None else _to_path(path, "path")
+        return self._handle.save_state(text, ids, chat_json, values, _to_key(key), where)
+
+    def load_state(
+        self,
+        data: bytes | bytearray | memoryview | None = None,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        cache_salt: str | None = None,
+        key: bytes | None = None,
+    ) -> StateInfo:
+        """Puts a saved state into the prefix cache: prompts that begin with it skip computing it.
+
+        Without a key it serves requests of this cache_salt alone, which may not be empty; with one
+        it must carry that key's signature, and serves all. Raises UnsupportedError for a state of
+        another model or setting (the text names what differs), BadFormatError for a damaged one,
+        InvalidArgumentError for a wrong key.
+        """
+        where = None if path is None else _to_path(path, "path")
+        values = {"cache_salt": cache_salt}
+        return StateInfo(*self._handle.load_state(data, values, _to_key(key), where))
 
     # -- text ------------------------------------------------------------------------------------
 
@@ -201,7 +264,8 @@ class Engine:
 
     @property
     def stats(self) -> dict[str, Any]:
-        """Counts and seconds since creation: requests, pages, steps, tokens."""
+        """Requests, pages, prefix cache, steps and tokens, now and since creation; rates over about
+        the last second; the seconds that steps took and their parts."""
         return self._handle.stats()
 
     @property
@@ -328,6 +392,34 @@ def _chat_json(
         chat["tools"] = _to_list(tools, "tools", "dict")
     chat["add_generation_prompt"] = True if add_generation_prompt is None else add_generation_prompt
     return _to_json(chat, "messages")
+
+
+def _to_key(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    raise TypeError(f"key must be bytes, not {type(value).__name__}")
+
+
+def _to_prompt(
+    prompt: Any,
+    tokens: Any,
+    messages: Any,
+    tools: Any,
+    add_generation_prompt: bool | None,
+    template_vars: Mapping[str, Any] | None,
+) -> tuple[str | None, Any, str | None]:
+    """(text, token ids, messages as JSON), exactly one of them not None."""
+    text, ids, chat = _sort_prompt(prompt, tokens, messages)
+    if chat is not None:
+        return text, ids, _chat_json(chat, tools, add_generation_prompt, template_vars)
+    for name, value in (
+        ("tools", tools),
+        ("add_generation_prompt", add_generation_prompt),
+        ("template_vars", template_vars),
+    ):
+        if value is not None:
+            raise TypeError(f"{name} needs messages: a chat template is not used otherwise")
+    return text, ids, None
 
 
 def _is_messages(value: Any) -> bool:

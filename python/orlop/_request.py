@@ -67,8 +67,28 @@ class Status:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """One of the n samples of a request."""
+
+    index: int
+    text: str
+    tokens: list[int]
+    finish_reason: str
+    logprobs: list[float] | None
+    top_logprobs: LogprobTable | None
+    stop_token: int | None
+    stop_index: int | None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
 class Result:
-    """Everything that a request produced. str(result) is its text."""
+    """Everything that a request produced. str(result) is its text.
+
+    With n > 1 the fields are sample 0's, and `samples` has all.
+    """
 
     text: str
     tokens: list[int]
@@ -88,9 +108,48 @@ class Result:
     stop_index: int | None
     """Which of the stop strings ended the request."""
     status: Status
+    samples: list[Sample]
+    """All n, in order."""
 
     def __str__(self) -> str:
         return self.text
+
+
+class _Part:
+    """What was taken of one sample."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.tokens: list[int] = []
+        self.logprobs: list[float] | None = None
+        self.tops: list[LogprobTable] = []
+        self.last: Output | None = None
+
+    def take(self, out: Output) -> None:
+        if out.text:
+            self.texts.append(out.text)
+        self.tokens.extend(out.tokens)
+        if (logprobs := out.logprobs) is not None:
+            if self.logprobs is None:
+                self.logprobs = []
+            self.logprobs.extend(logprobs)
+        if (top := out.top_logprobs) is not None:
+            self.tops.append(top)
+        if out.finish_reason is not None:
+            self.last = out
+
+    def sample(self, index: int) -> Sample:
+        assert self.last is not None
+        return Sample(
+            index=index,
+            text="".join(self.texts),
+            tokens=list(self.tokens),
+            finish_reason=self.last.finish_reason or "",
+            logprobs=self.logprobs,
+            top_logprobs=LogprobTable.concat(self.tops) if self.tops else None,
+            stop_token=self.last.stop_token,
+            stop_index=self.last.stop_index,
+        )
 
 
 class Request:
@@ -107,12 +166,9 @@ class Request:
         self._handle = handle
         self._queue = queue
         self._tag = tag
-        self._texts: list[str] = []
-        self._tokens: list[int] = []
-        self._logprobs: list[float] | None = None
-        self._tops: list[LogprobTable] = []
+        self._parts = [_Part() for _ in range(handle.status()["samples"])]
         self._prompt: tuple[list[float] | None, LogprobTable | None] = (None, None)
-        self._last: Output | None = None
+        self._done = False
         self._error: Error | None = None
         self._final_status: Status | None = None
         # A blocking get in a thread of its own, for loops that the request was not submitted from.
@@ -127,7 +183,7 @@ class Request:
         BusyError while another thread is inside, and the request's own error if it failed. Ctrl-C
         interrupts the wait; the request goes on.
         """
-        if self._last is not None:
+        if self._done:
             return None
         if self._helper is not None:
             helper = self._helper
@@ -146,7 +202,7 @@ class Request:
         elsewhere a helper thread does the waiting.
         """
         loop = asyncio.get_running_loop()
-        while self._last is None:
+        while not self._done:
             if self._helper is None:
                 out = _next(self._handle, 0)
                 if out is not None:
@@ -165,21 +221,16 @@ class Request:
     def _take(self, out: Output | None) -> Output | None:
         if out is None:
             return None
-        if out.text:
-            self._texts.append(out.text)
-        self._tokens.extend(out.tokens)
-        if (logprobs := out.logprobs) is not None:
-            if self._logprobs is None:
-                self._logprobs = []
-            self._logprobs.extend(logprobs)
-        if (top := out.top_logprobs) is not None:
-            self._tops.append(top)
+        self._parts[out.index].take(out)
         if (prompt := out.prompt_logprobs) is not None:
             self._prompt = (prompt, out.prompt_top_logprobs)
-        if out.finish_reason is not None:
+        failed = out.finish_reason == "error"
+        if failed or (out.finish_reason and all(part.last for part in self._parts)):
+            if failed:  # of n samples the first error ends them all
+                self._handle.cancel()
             self._final_status = Status._from_info(self._handle.status())
-            self._last = out
-            if out.finish_reason == "error":
+            self._done = True
+            if failed:
                 self._error = from_code(out.error_code, out.message)
                 raise self._error
         return out
@@ -217,19 +268,21 @@ class Request:
     def _result(self) -> Result:
         if self._error is not None:
             raise self._error
-        last = self._last
-        assert last is not None and self._final_status is not None
+        assert self._final_status is not None
+        samples = [part.sample(index) for index, part in enumerate(self._parts)]
+        first = samples[0]
         return Result(
-            text=self.text,
-            tokens=self.tokens,
-            finish_reason=last.finish_reason or "",
-            logprobs=self._logprobs,
-            top_logprobs=LogprobTable.concat(self._tops) if self._tops else None,
+            text=first.text,
+            tokens=first.tokens,
+            finish_reason=first.finish_reason,
+            logprobs=first.logprobs,
+            top_logprobs=first.top_logprobs,
             prompt_logprobs=self._prompt[0],
             prompt_top_logprobs=self._prompt[1],
-            stop_token=last.stop_token,
-            stop_index=last.stop_index,
+            stop_token=first.stop_token,
+            stop_index=first.stop_index,
             status=self._final_status,
+            samples=samples,
         )
 
     # -- control ---------------------------------------------------------------------------------
@@ -257,23 +310,34 @@ class Request:
 
     @property
     def text(self) -> str:
-        """The text taken so far."""
-        return "".join(self._texts)
+        """The text taken so far, of sample 0."""
+        return self.texts[0]
+
+    @property
+    def texts(self) -> list[str]:
+        """The text taken so far of each of the n samples."""
+        return ["".join(part.texts) for part in self._parts]
 
     @property
     def tokens(self) -> list[int]:
-        """The token ids taken so far."""
-        return list(self._tokens)
+        """The token ids taken so far, of sample 0."""
+        return list(self._parts[0].tokens)
 
     @property
     def done(self) -> bool:
         """Whether the last output was taken."""
-        return self._last is not None
+        return self._done
 
     @property
     def finish_reason(self) -> str | None:
-        """'stop', 'length', 'cancelled' or 'error' once the last output was taken, else None."""
-        return self._last.finish_reason if self._last is not None else None
+        """'stop', 'length', 'cancelled' or 'error' once the last output was taken, else None.
+
+        Of sample 0, unless another one failed.
+        """
+        if self._error is not None:
+            return "error"
+        last = self._parts[0].last
+        return last.finish_reason if self._done and last is not None else None
 
     @property
     def status(self) -> Status:
@@ -329,4 +393,4 @@ async def _until_done(
     await ended
 
 
-__all__ = ["Request", "Result", "Status"]
+__all__ = ["Request", "Result", "Sample", "Status"]

@@ -7,6 +7,7 @@ __all__ = [
     "BusyError",
     "CancelledError",
     "ContextOverflowError",
+    "DeadlineError",
     "Error",
     "InternalError",
     "InvalidArgumentError",
@@ -97,6 +98,12 @@ class InternalError(Error):
     code = -12
 
 
+class DeadlineError(Error, TimeoutError):
+    """The request's deadline passed before it was done."""
+
+    code = -13
+
+
 _by_code = {
     cls.code: cls
     for cls in (
@@ -112,6 +119,7 @@ _by_code = {
         CancelledError,
         ShutdownError,
         InternalError,
+        DeadlineError,
     )
 }
 

@@ -128,6 +128,7 @@ class Request {
     out["scheduled_ns"] = info.scheduled_ns;
     out["first_token_ns"] = info.first_token_ns;
     out["last_token_ns"] = info.last_token_ns;
+    out["samples"] = info.samples;
     return out;
   }
 
@@ -154,6 +155,28 @@ class Request {
   };
   std::shared_ptr<RequestHandle> handle_;
   std::atomic<bool> taking_{false};
+};
+
+// Any object that has bytes (bytes, bytearray, memoryview, mmap), held while it is used.
+class Bytes {
+ public:
+  ~Bytes() {
+    if (held_) PyBuffer_Release(&view_);
+  }
+  void take(nb::handle object, const char* name) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) {
+      PyErr_Clear();
+      raise_type_error(std::string(name) + " must be bytes, not " +
+                       Py_TYPE(object.ptr())->tp_name);
+    }
+    held_ = true;
+  }
+  const void* data() const { return held_ ? view_.buf : nullptr; }
+  size_t size() const { return held_ ? static_cast<size_t>(view_.len) : 0; }
+
+ private:
+  Py_buffer view_{};
+  bool held_ = false;
 };
 
 class Engine;
@@ -211,22 +234,7 @@ class Engine {
     auto handle = usable(handle_, "engine");
     Params params;
     params.set(values);
-    if (!text.is_none()) {
-      const auto [data, len] = to_utf8(text, "prompt");
-      params.c.text = data;
-      params.c.text_len = len;
-    }
-    if (!tokens.is_none()) {
-      params.tokens = to_ids(tokens, "tokens");
-      static const int32_t none = 0;  // an empty list is a prompt too: the library says what is wrong
-      params.c.tokens = params.tokens.empty() ? &none : params.tokens.data();
-      params.c.n_tokens = params.tokens.size();
-    }
-    if (!messages.is_none()) {
-      const auto [data, len] = to_utf8(messages, "messages");
-      params.c.messages = data;
-      params.c.messages_len = len;
-    }
+    set_prompt(params, text, tokens, messages);
     std::shared_ptr<QueueHandle> events;
     if (queue) {
       events = usable(queue->handle(), "queue");
@@ -272,9 +280,84 @@ class Engine {
     out["generated_tokens"] = stats.generated_tokens;
     out["requests_finished"] = stats.requests_finished;
     out["preemptions"] = stats.preemptions;
-    out["step_seconds"] = static_cast<double>(stats.step_ns_total) * 1e-9;
-    out["model_seconds"] = static_cast<double>(stats.model_ns_total) * 1e-9;
+    out["pages_cached"] = stats.pages_cached;
+    out["pages_free"] = stats.pages_free;
+    out["prefix_lookup_tokens"] = stats.prefix_lookup_tokens;
+    out["prefix_hit_tokens"] = stats.prefix_hit_tokens;
+    out["host_pages_total"] = stats.host_pages_total;
+    out["host_pages_used"] = stats.host_pages_used;
+    out["host_pages_out"] = stats.host_pages_out;
+    out["host_pages_in"] = stats.host_pages_in;
+    out["requests_paused"] = stats.requests_paused;
+    out["prompt_tokens_per_second"] = stats.prompt_tokens_per_s;
+    out["generated_tokens_per_second"] = stats.generated_tokens_per_s;
+    const auto seconds = [](uint64_t ns) { return static_cast<double>(ns) * 1e-9; };
+    out["step_seconds"] = seconds(stats.step_ns_total);
+    out["model_seconds"] = seconds(stats.model_ns_total);
+    out["plan_seconds"] = seconds(stats.plan_ns_total);
+    out["forward_seconds"] = seconds(stats.forward_ns_total);
+    out["sample_seconds"] = seconds(stats.sample_ns_total);
+    out["commit_seconds"] = seconds(stats.commit_ns_total);
+    out["last_step_seconds"] = seconds(stats.last_step_ns);
     return out;
+  }
+
+  // The state as bytes, or None where a path takes it.
+  nb::object save_state(nb::handle text, nb::handle tokens, nb::handle messages,
+                        const nb::dict& values, nb::handle key, nb::handle path) const {
+    auto handle = usable(handle_, "engine");
+    Params params;
+    params.set(values);
+    set_prompt(params, text, tokens, messages);
+    orlop_state_params state{};
+    state.struct_size = sizeof state;
+    state.flags = params.c.flags;
+    state.text = params.c.text, state.text_len = params.c.text_len;
+    state.tokens = params.c.tokens, state.n_tokens = params.c.n_tokens;
+    state.messages = params.c.messages, state.messages_len = params.c.messages_len;
+    state.cache_salt = params.c.cache_salt, state.cache_salt_len = params.c.cache_salt_len;
+    state.deadline_us = params.c.deadline_us;
+    set_key_and_path(state, key, path);
+    orlop_buffer* buffer = nullptr;
+    orlop_error error = new_error();
+    const int32_t status = without_gil([&]() noexcept {
+      const int32_t answer = orlop_state_save(handle->get(), &state, &buffer, &error);
+      handle.reset();
+      return answer;
+    });
+    check(status, error);
+    if (!buffer) return nb::none();
+    size_t n = 0;
+    const void* data = orlop_buffer_data(buffer, &n);
+    nb::object out = nb::steal(
+        PyBytes_FromStringAndSize(static_cast<const char*>(data), static_cast<Py_ssize_t>(n)));
+    orlop_buffer_release(buffer);
+    if (!out.is_valid()) throw nb::python_error();
+    return out;
+  }
+
+  nb::tuple load_state(nb::handle data, const nb::dict& values, nb::handle key,
+                       nb::handle path) const {
+    auto handle = usable(handle_, "engine");
+    Params params;
+    params.set(values);
+    orlop_state_params state{};
+    state.struct_size = sizeof state;
+    state.cache_salt = params.c.cache_salt, state.cache_salt_len = params.c.cache_salt_len;
+    set_key_and_path(state, key, path);
+    Bytes bytes;
+    if (!data.is_none()) bytes.take(data, "data");
+    orlop_state_info info{};
+    info.struct_size = sizeof info;
+    orlop_error error = new_error();
+    const int32_t status = without_gil([&]() noexcept {
+      const int32_t answer =
+          orlop_state_load(handle->get(), bytes.data(), bytes.size(), &state, &info, &error);
+      handle.reset();
+      return answer;
+    });
+    check(status, error);
+    return nb::make_tuple(info.n_tokens, info.pages, info.pages_added, info.shared != 0);
   }
 
   nb::list tokenize(nb::handle text, bool add_special, bool parse_special) const {
@@ -316,6 +399,42 @@ class Engine {
   const std::shared_ptr<EngineHandle>& handle() const { return handle_; }
 
  private:
+  static void set_prompt(Params& params, nb::handle text, nb::handle tokens,
+                         nb::handle messages) {
+    if (!text.is_none()) {
+      const auto [data, len] = to_utf8(text, "prompt");
+      params.c.text = data;
+      params.c.text_len = len;
+    }
+    if (!tokens.is_none()) {
+      params.tokens = to_ids(tokens, "tokens");
+      static const int32_t none = 0;  // an empty list is a prompt too: the library says what is wrong
+      params.c.tokens = params.tokens.empty() ? &none : params.tokens.data();
+      params.c.n_tokens = params.tokens.size();
+    }
+    if (!messages.is_none()) {
+      const auto [data, len] = to_utf8(messages, "messages");
+      params.c.messages = data;
+      params.c.messages_len = len;
+    }
+  }
+
+  // The key is bytes, the path a str; their objects outlive the call.
+  static void set_key_and_path(orlop_state_params& state, nb::handle key, nb::handle path) {
+    if (!key.is_none()) {
+      char* data = nullptr;
+      Py_ssize_t len = 0;
+      if (PyBytes_AsStringAndSize(key.ptr(), &data, &len) != 0) throw nb::python_error();
+      state.key = data;
+      state.key_len = static_cast<uint64_t>(len);
+    }
+    if (!path.is_none()) {
+      const auto [data, len] = to_utf8(path, "path");
+      state.path = data;
+      state.path_len = len;
+    }
+  }
+
   void wait_until_loaded(const nb::object& progress) {
     for (;;) {
       orlop_progress now{};
@@ -445,6 +564,15 @@ NB_MODULE(_native, m) {
            "Hands a request to the engine.")
       .def("info", &Engine::info, nb::sig("def info(self) -> str"), "Facts as JSON text.")
       .def("stats", &Engine::stats, nb::sig("def stats(self) -> dict[str, typing.Any]"))
+      .def("save_state", &Engine::save_state, "text"_a.none(), "tokens"_a.none(),
+           "messages"_a.none(), "values"_a, "key"_a.none(), "path"_a.none(),
+           nb::sig("def save_state(self, text: str | None, tokens: collections.abc.Sequence[int] | None, "
+                   "messages: str | None, values: dict[str, typing.Any], key: bytes | None, path: "
+                   "str | None) -> bytes | None"))
+      .def("load_state", &Engine::load_state, "data"_a.none(), "values"_a, "key"_a.none(),
+           "path"_a.none(),
+           nb::sig("def load_state(self, data: bytes | bytearray | memoryview | None, values: dict[str, "
+                   "typing.Any], key: bytes | None, path: str | None) -> tuple[int, int, int, bool]"))
       .def("tokenize", &Engine::tokenize, "text"_a, "add_special"_a, "parse_special"_a,
            nb::sig("def tokenize(self, text: str, add_special: bool, parse_special: bool) -> "
                    "list[int]"))

@@ -119,6 +119,22 @@ void set_seed(Params& p, const char* name, nb::handle value) {
   p.c.flags |= ORLOP_GENERATE_SEEDED;
 }
 
+void set_cache_salt(Params& p, const char* name, nb::handle value) {
+  const auto [data, len] = to_utf8(value, name);
+  p.cache_salt.assign(data, len);
+  p.c.cache_salt = p.cache_salt.data();
+  p.c.cache_salt_len = p.cache_salt.size();
+}
+void set_priority(Params& p, const char* name, nb::handle value) {
+  p.c.priority = static_cast<int32_t>(to_int(name, value, -100, 100));
+}
+void set_deadline(Params& p, const char* name, nb::handle value) {
+  const double seconds = to_double(name, value);
+  if (!(seconds > 0)) bad_value(name, "None or seconds above 0", value);
+  const double us = std::ceil(seconds * 1e6);
+  p.c.deadline_us = us >= 9e18 ? INT64_MAX : static_cast<int64_t>(us);
+}
+
 void set_logit_bias(Params& p, const char* name, nb::handle value) {
   if (!PyDict_Check(value.ptr())) bad_type(name, "a dict of token id to bias", value);
   nb::dict biases = nb::borrow<nb::dict>(value);
@@ -186,6 +202,9 @@ constexpr struct {
     {"logprobs", set_logprobs<&G::logprobs>},
     {"prompt_logprobs", set_logprobs<&G::prompt_logprobs>},
     {"n", set_u32<&G::n>},
+    {"cache_salt", set_cache_salt},
+    {"priority", set_priority},
+    {"deadline", set_deadline},
     {"add_bos", set_flag<ORLOP_GENERATE_NO_BOS, true>},
     {"parse_special", set_flag<ORLOP_GENERATE_PLAIN, true>},
     {"keep_special", set_flag<ORLOP_GENERATE_KEEP_SPECIAL, false>},

@@ -21,6 +21,7 @@ struct Params {
   std::vector<int32_t> stop_tokens;
   const char* stop_tokens_name = "stop_tokens";  // as the caller spelled it
   std::vector<int32_t> tokens;
+  std::string cache_salt;
 
   // TypeError: an unknown name or a value of the wrong kind; InvalidArgumentError: a value that the
   // field cannot hold. Both name the field. None leaves the default.
