@@ -27,136 +27,10 @@
 #include <vector>
 
 #include "orlop/orlop.h"
-
-#if defined(__cpp_exceptions) || defined(__EXCEPTIONS) || defined(_CPPUNWIND)
-#define ORLOP_HPP_EXCEPTIONS 1
-#include <stdexcept>
-#endif
+#include "orlop/result.hpp"
 
 namespace orlop {
-// Inline, so that these classes and the library's own never share a linker name in a static link.
 inline namespace cpp1 {
-
-using Microseconds = std::chrono::microseconds;
-// The timeout that never ends.
-inline constexpr Microseconds forever{-1};
-
-// What went wrong: one of the ORLOP_E_ codes and a sentence for people.
-struct Error {
-  std::int32_t code = ORLOP_OK;
-  std::string message;
-};
-
-#ifdef ORLOP_HPP_EXCEPTIONS
-// What Result::value() throws.
-class Exception : public std::runtime_error {
- public:
-  explicit Exception(const Error& e) : std::runtime_error(e.message), code_(e.code) {}
-  std::int32_t code() const noexcept { return code_; }  // one of the ORLOP_E_ codes
-
- private:
-  std::int32_t code_;
-};
-#endif
-
-// A value or an Error.
-template <class T>
-class [[nodiscard]] Result {
- public:
-  Result(T value) : value_(std::move(value)) {}
-  Result(Error error) : error_(std::move(error)) {}
-
-  bool ok() const noexcept { return value_.has_value(); }
-  explicit operator bool() const noexcept { return ok(); }
-  // The error; code ORLOP_OK when there is none.
-  const Error& error() const noexcept { return error_; }
-
-  // The value. Only when ok().
-  T& operator*() & noexcept { return *value_; }
-  const T& operator*() const& noexcept { return *value_; }
-  T&& operator*() && noexcept { return std::move(*value_); }
-  T* operator->() noexcept { return &*value_; }
-  const T* operator->() const noexcept { return &*value_; }
-
-#ifdef ORLOP_HPP_EXCEPTIONS
-  // The value, or throws Exception.
-  T& value() & { return check(), *value_; }
-  const T& value() const& { return check(), *value_; }
-  T&& value() && { return check(), std::move(*value_); }
-#endif
-
- private:
-#ifdef ORLOP_HPP_EXCEPTIONS
-  void check() const { if (!ok()) throw Exception(error_); }
-#endif
-  std::optional<T> value_;
-  Error error_;
-};
-
-// A view of `size()` consecutive Ts that someone else owns (std::span is C++20).
-template <class T>
-class View {
- public:
-  View() = default;
-  View(const T* data, std::uint64_t size) : data_(data), size_(static_cast<std::size_t>(size)) {}
-  const T* data() const noexcept { return data_; }
-  std::size_t size() const noexcept { return data_ ? size_ : 0; }
-  bool empty() const noexcept { return size() == 0; }
-  const T* begin() const noexcept { return data_; }
-  const T* end() const noexcept { return data_ + size(); }
-  const T& operator[](std::size_t i) const noexcept { return data_[i]; }
-
- private:
-  const T* data_ = nullptr;
-  std::size_t size_ = 0;
-};
-
-namespace detail {
-
-// The caller's error struct of the C calls, and its way into an Error.
-class CError {
- public:
-  CError() { raw_.struct_size = sizeof raw_; }
-  orlop_error* out() noexcept { return &raw_; }
-  Error take(std::int32_t status) const { return {status, raw_.message}; }
-
- private:
-  orlop_error raw_{};
-};
-
-struct Deleter {
-  void operator()(orlop_engine* p) const noexcept { orlop_engine_release(p); }
-  void operator()(orlop_request* p) const noexcept { orlop_request_release(p); }
-  void operator()(orlop_queue* p) const noexcept { orlop_queue_release(p); }
-  void operator()(orlop_buffer* p) const noexcept { orlop_buffer_release(p); }
-};
-template <class T>
-using Handle = std::unique_ptr<T, Deleter>;
-
-// Copies a library buffer and releases it.
-inline std::string take(orlop_buffer* raw) {
-  Handle<orlop_buffer> buffer(raw);
-  std::size_t n = 0;
-  const void* data = orlop_buffer_data(buffer.get(), &n);
-  return n ? std::string(static_cast<const char*>(data), n) : std::string();
-}
-
-// Calls the C function that fills *ids twice at most: with room for `guess`, then for all.
-template <class Call>
-Result<std::vector<std::int32_t>> ids(std::size_t guess, Call call) {
-  std::vector<std::int32_t> out(guess);
-  for (;;) {
-    CError err;
-    std::size_t n = 0;
-    const std::int32_t status = call(out.data(), out.size(), &n, err.out());
-    if (status < 0) return err.take(status);
-    const bool whole = n <= out.size();
-    out.resize(n);
-    if (whole) return out;
-  }
-}
-
-}  // namespace detail
 
 // `text` as a JSON string, quotes included: for building engine configurations and messages.
 inline std::string json_quote(std::string_view text) {
@@ -178,6 +52,19 @@ inline std::string json_quote(std::string_view text) {
 }
 
 class Engine;
+
+// What a state is saved from, and under which secret (orlop_state_params).
+struct StateParams {
+  // Saving: exactly one of the three is given. Loading: none.
+  std::optional<std::string> text;
+  std::optional<std::vector<std::int32_t>> tokens;
+  std::optional<std::string> messages;
+  std::string cache_salt;
+  std::string key;   // 16 to 1024 bytes: signs the state, or must have signed it
+  std::string path;  // a file instead of bytes
+  std::uint32_t flags = 0;
+  Microseconds deadline{0};
+};
 
 // One waiter for any number of requests: name it in Params::queue, with a tag for each request.
 class Queue {
@@ -220,6 +107,10 @@ struct Params {
   std::vector<std::int32_t> stop_tokens;
   std::int32_t logprobs = ORLOP_LOGPROBS_OFF;
   std::int32_t prompt_logprobs = ORLOP_LOGPROBS_OFF;
+  std::uint32_t n = 1;    // samples of the prompt; Output::index() tells them apart
+  std::string cache_salt; // prefixes are shared within equal salts only
+  Microseconds deadline{0};  // from submission; 0: none
+  std::int32_t priority = 0; // -100 to 100, higher first
   std::uint32_t flags = 0;         // ORLOP_GENERATE_ bits; SEEDED is set with `seed`
   const Queue* queue = nullptr;    // to be told of new output; must live while the call lasts
   std::uint64_t tag = 0;           // what the queue then answers
@@ -250,7 +141,8 @@ class Output {
   View<float> logprobs() const noexcept {
     return {raw_.logprobs, raw_.logprobs ? raw_.n_tokens : 0};
   }
-  // ORLOP_FINISH_NONE, or why this is the last output.
+  std::uint32_t index() const noexcept { return raw_.index; }  // which of the n samples
+  // ORLOP_FINISH_NONE, or why this is the last output of its sample.
   std::int32_t finish_reason() const noexcept { return raw_.finish_reason; }
   bool last() const noexcept { return raw_.finish_reason != ORLOP_FINISH_NONE; }
   // With ORLOP_FINISH_ERROR: what happened; else code ORLOP_OK.
@@ -287,7 +179,7 @@ class Request {
     if (status < 0) return err.take(status);
     return status == ORLOP_OK ? Got::output : status == ORLOP_TIMEOUT ? Got::timeout : Got::end;
   }
-  // Waits for the end and returns all text that was not taken yet.
+  // Waits for the end and returns all text of sample 0 that was not taken yet.
   Result<std::string> read() {
     std::string text;
     Output out;
@@ -295,7 +187,7 @@ class Request {
       const Result<Got> got = get(out);
       if (!got) return got.error();
       if (*got == Got::end) return text;
-      text += out.text();
+      if (out.index() == 0) text += out.text();
       if (out.finish_reason() == ORLOP_FINISH_ERROR) return out.error();
     }
   }
@@ -400,6 +292,8 @@ class Engine {
     c.stop_tokens = p.stop_tokens.data(), c.n_stop_tokens = p.stop_tokens.size();
     c.logprobs = p.logprobs, c.prompt_logprobs = p.prompt_logprobs;
     c.queue = p.queue ? p.queue->get() : nullptr, c.tag = p.tag;
+    c.n = p.n, c.deadline_us = p.deadline.count(), c.priority = p.priority;
+    c.cache_salt = p.cache_salt.data(), c.cache_salt_len = p.cache_salt.size();
     detail::CError err;
     orlop_request* raw = nullptr;
     const std::int32_t status = orlop_async_generate(handle_.get(), &c, &raw, err.out());
@@ -442,6 +336,25 @@ class Engine {
     });
   }
 
+  // The computed prefix as bytes; empty where StateParams::path takes it.
+  Result<std::string> save_state(const StateParams& p) const {
+    const orlop_state_params c = convert(p);
+    return text([&](orlop_buffer** out, orlop_error* err) {
+      return orlop_state_save(handle_.get(), &c, out, err);
+    });
+  }
+  // Puts a saved state, of `data` or of StateParams::path, into the prefix cache.
+  Result<orlop_state_info> load_state(const StateParams& p, std::string_view data = {}) const {
+    detail::CError err;
+    const orlop_state_params c = convert(p);
+    orlop_state_info info{};
+    info.struct_size = sizeof info;
+    const std::int32_t status = orlop_state_load(
+        handle_.get(), data.empty() ? nullptr : data.data(), data.size(), &c, &info, err.out());
+    if (status < 0) return err.take(status);
+    return info;
+  }
+
   // Model, limits, chosen kernels, threads, bytes and defaults, as JSON.
   Result<std::string> info() const {
     return text([&](orlop_buffer** out, orlop_error* err) {
@@ -477,6 +390,19 @@ class Engine {
     const std::int32_t status = call(&raw, err.out());
     if (status < 0) return err.take(status);
     return detail::take(raw);
+  }
+  static orlop_state_params convert(const StateParams& p) {
+    orlop_state_params c{};
+    c.struct_size = sizeof c;
+    c.flags = p.flags;
+    if (p.text) c.text = p.text->c_str(), c.text_len = p.text->size();
+    if (p.messages) c.messages = p.messages->c_str(), c.messages_len = p.messages->size();
+    if (p.tokens) c.tokens = p.tokens->data(), c.n_tokens = p.tokens->size();
+    c.cache_salt = p.cache_salt.data(), c.cache_salt_len = p.cache_salt.size();
+    c.key = p.key.data(), c.key_len = p.key.size();
+    c.path = p.path.data(), c.path_len = p.path.size();
+    c.deadline_us = p.deadline.count();
+    return c;
   }
   template <class T>
   static void set(T& field, const std::optional<T>& value) {

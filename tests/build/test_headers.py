@@ -21,7 +21,7 @@ def test_c(tmp_path, compiler, more):
 
 
 @pytest.mark.parametrize("compiler", compilers("g++", "clang++"))
-@pytest.mark.parametrize("header", ["orlop.h", "orlop.hpp"])
+@pytest.mark.parametrize("header", ["orlop.h", "orlop.hpp", "result.hpp"])
 @pytest.mark.parametrize("more", [["-std=c++17"], ["-std=c++20"], ["-std=c++17", "-fno-exceptions", "-fno-rtti"]], ids="".join)
 def test_cxx(tmp_path, compiler, header, more):
     compiles(tmp_path, compiler, ".cc", f'#include "orlop/{header}"\nint use() {{ return ORLOP_OK; }}\n', CXX + more)
