@@ -16,6 +16,14 @@ here = pathlib.Path(__file__).resolve().parent
 root = here.parent.parent
 tiny = root / "tests" / "data" / "tiny"
 
+if device := os.environ.get("ORLOP_TEST_DEVICE"):  # the one that test engines run on
+    _init = orlop.Engine.__init__
+
+    def _init_there(self, model, **config):
+        _init(self, model, **config | {"device": config.get("device") or device})
+
+    orlop.Engine.__init__ = _init_there
+
 
 def _model_path() -> pathlib.Path:
     named = os.environ.get("ORLOP_TEST_MODEL") or os.environ.get("ORLOP_MODEL")
