@@ -15,6 +15,7 @@
 #include "output.h"
 #include "orlop/orlop.h"
 #include "params.h"
+#include "state.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -157,28 +158,6 @@ class Request {
   std::atomic<bool> taking_{false};
 };
 
-// Any object that has bytes (bytes, bytearray, memoryview, mmap), held while it is used.
-class Bytes {
- public:
-  ~Bytes() {
-    if (held_) PyBuffer_Release(&view_);
-  }
-  void take(nb::handle object, const char* name) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) {
-      PyErr_Clear();
-      raise_type_error(std::string(name) + " must be bytes, not " +
-                       Py_TYPE(object.ptr())->tp_name);
-    }
-    held_ = true;
-  }
-  const void* data() const { return held_ ? view_.buf : nullptr; }
-  size_t size() const { return held_ ? static_cast<size_t>(view_.len) : 0; }
-
- private:
-  Py_buffer view_{};
-  bool held_ = false;
-};
-
 class Engine;
 
 class Queue {
@@ -234,7 +213,7 @@ class Engine {
     auto handle = usable(handle_, "engine");
     Params params;
     params.set(values);
-    set_prompt(params, text, tokens, messages);
+    params.set_prompt(text, tokens, messages);
     std::shared_ptr<QueueHandle> events;
     if (queue) {
       events = usable(queue->handle(), "queue");
@@ -302,64 +281,6 @@ class Engine {
     return out;
   }
 
-  // The state as bytes, or None where a path takes it.
-  nb::object save_state(nb::handle text, nb::handle tokens, nb::handle messages,
-                        const nb::dict& values, nb::handle key, nb::handle path) const {
-    auto handle = usable(handle_, "engine");
-    Params params;
-    params.set(values);
-    set_prompt(params, text, tokens, messages);
-    orlop_state_params state{};
-    state.struct_size = sizeof state;
-    state.flags = params.c.flags;
-    state.text = params.c.text, state.text_len = params.c.text_len;
-    state.tokens = params.c.tokens, state.n_tokens = params.c.n_tokens;
-    state.messages = params.c.messages, state.messages_len = params.c.messages_len;
-    state.cache_salt = params.c.cache_salt, state.cache_salt_len = params.c.cache_salt_len;
-    state.deadline_us = params.c.deadline_us;
-    set_key_and_path(state, key, path);
-    orlop_buffer* buffer = nullptr;
-    orlop_error error = new_error();
-    const int32_t status = without_gil([&]() noexcept {
-      const int32_t answer = orlop_state_save(handle->get(), &state, &buffer, &error);
-      handle.reset();
-      return answer;
-    });
-    check(status, error);
-    if (!buffer) return nb::none();
-    size_t n = 0;
-    const void* data = orlop_buffer_data(buffer, &n);
-    nb::object out = nb::steal(
-        PyBytes_FromStringAndSize(static_cast<const char*>(data), static_cast<Py_ssize_t>(n)));
-    orlop_buffer_release(buffer);
-    if (!out.is_valid()) throw nb::python_error();
-    return out;
-  }
-
-  nb::tuple load_state(nb::handle data, const nb::dict& values, nb::handle key,
-                       nb::handle path) const {
-    auto handle = usable(handle_, "engine");
-    Params params;
-    params.set(values);
-    orlop_state_params state{};
-    state.struct_size = sizeof state;
-    state.cache_salt = params.c.cache_salt, state.cache_salt_len = params.c.cache_salt_len;
-    set_key_and_path(state, key, path);
-    Bytes bytes;
-    if (!data.is_none()) bytes.take(data, "data");
-    orlop_state_info info{};
-    info.struct_size = sizeof info;
-    orlop_error error = new_error();
-    const int32_t status = without_gil([&]() noexcept {
-      const int32_t answer =
-          orlop_state_load(handle->get(), bytes.data(), bytes.size(), &state, &info, &error);
-      handle.reset();
-      return answer;
-    });
-    check(status, error);
-    return nb::make_tuple(info.n_tokens, info.pages, info.pages_added, info.shared != 0);
-  }
-
   nb::list tokenize(nb::handle text, bool add_special, bool parse_special) const {
     const auto [data, len] = to_utf8(text, "text");
     const uint32_t flags = (add_special ? ORLOP_TOKENIZE_ADD_SPECIAL : 0) |
@@ -399,42 +320,6 @@ class Engine {
   const std::shared_ptr<EngineHandle>& handle() const { return handle_; }
 
  private:
-  static void set_prompt(Params& params, nb::handle text, nb::handle tokens,
-                         nb::handle messages) {
-    if (!text.is_none()) {
-      const auto [data, len] = to_utf8(text, "prompt");
-      params.c.text = data;
-      params.c.text_len = len;
-    }
-    if (!tokens.is_none()) {
-      params.tokens = to_ids(tokens, "tokens");
-      static const int32_t none = 0;  // an empty list is a prompt too: the library says what is wrong
-      params.c.tokens = params.tokens.empty() ? &none : params.tokens.data();
-      params.c.n_tokens = params.tokens.size();
-    }
-    if (!messages.is_none()) {
-      const auto [data, len] = to_utf8(messages, "messages");
-      params.c.messages = data;
-      params.c.messages_len = len;
-    }
-  }
-
-  // The key is bytes, the path a str; their objects outlive the call.
-  static void set_key_and_path(orlop_state_params& state, nb::handle key, nb::handle path) {
-    if (!key.is_none()) {
-      char* data = nullptr;
-      Py_ssize_t len = 0;
-      if (PyBytes_AsStringAndSize(key.ptr(), &data, &len) != 0) throw nb::python_error();
-      state.key = data;
-      state.key_len = static_cast<uint64_t>(len);
-    }
-    if (!path.is_none()) {
-      const auto [data, len] = to_utf8(path, "path");
-      state.path = data;
-      state.path_len = len;
-    }
-  }
-
   void wait_until_loaded(const nb::object& progress) {
     for (;;) {
       orlop_progress now{};
@@ -564,12 +449,21 @@ NB_MODULE(_native, m) {
            "Hands a request to the engine.")
       .def("info", &Engine::info, nb::sig("def info(self) -> str"), "Facts as JSON text.")
       .def("stats", &Engine::stats, nb::sig("def stats(self) -> dict[str, typing.Any]"))
-      .def("save_state", &Engine::save_state, "text"_a.none(), "tokens"_a.none(),
+      .def("save_state",
+           [](const Engine& e, nb::handle text, nb::handle tokens, nb::handle messages,
+              const nb::dict& values, nb::handle key, nb::handle path) {
+             return save_state(usable(e.handle(), "engine"), text, tokens, messages, values, key,
+                               path);
+           }, "text"_a.none(), "tokens"_a.none(),
            "messages"_a.none(), "values"_a, "key"_a.none(), "path"_a.none(),
            nb::sig("def save_state(self, text: str | None, tokens: collections.abc.Sequence[int] | None, "
                    "messages: str | None, values: dict[str, typing.Any], key: bytes | None, path: "
                    "str | None) -> bytes | None"))
-      .def("load_state", &Engine::load_state, "data"_a.none(), "values"_a, "key"_a.none(),
+      .def("load_state",
+           [](const Engine& e, nb::handle data, const nb::dict& values, nb::handle key,
+              nb::handle path) {
+             return load_state(usable(e.handle(), "engine"), data, values, key, path);
+           }, "data"_a.none(), "values"_a, "key"_a.none(),
            "path"_a.none(),
            nb::sig("def load_state(self, data: bytes | bytearray | memoryview | None, values: dict[str, "
                    "typing.Any], key: bytes | None, path: str | None) -> tuple[int, int, int, bool]"))

@@ -245,6 +245,25 @@ void Params::set(const nb::dict& values) {
   }
 }
 
+void Params::set_prompt(nb::handle text, nb::handle tokens_given, nb::handle messages) {
+  if (!text.is_none()) {
+    const auto [data, len] = to_utf8(text, "prompt");
+    c.text = data;
+    c.text_len = len;
+  }
+  if (!tokens_given.is_none()) {
+    tokens = to_ids(tokens_given, "tokens");
+    static const int32_t none = 0;  // an empty list is a prompt too: the library says what is wrong
+    c.tokens = tokens.empty() ? &none : tokens.data();
+    c.n_tokens = tokens.size();
+  }
+  if (!messages.is_none()) {
+    const auto [data, len] = to_utf8(messages, "messages");
+    c.messages = data;
+    c.messages_len = len;
+  }
+}
+
 std::vector<int32_t> to_ids(nb::handle values, const char* what) {
   if (PyUnicode_Check(values.ptr()) || PyBytes_Check(values.ptr()) || is_bool(values)) {
     bad_type(what, "a list of token ids", values);

@@ -26,6 +26,8 @@ struct Params {
   // TypeError: an unknown name or a value of the wrong kind; InvalidArgumentError: a value that the
   // field cannot hold. Both name the field. None leaves the default.
   void set(const nanobind::dict& values);
+  // Those of the three that are not None.
+  void set_prompt(nanobind::handle text, nanobind::handle tokens, nanobind::handle messages);
 };
 
 // Any iterable of integers -> ids; the error names `what` and the index.
