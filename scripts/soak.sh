@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# soak.sh: the long runs, by hand and before a release: fuzzing, sanitizers over every test, valgrind.
+# soak.sh: the long runs, by hand and before a release: ten minutes of stress and of random histories,
+# plain, under each sanitizer and under valgrind, with every other test; fuzzing.
 #   FUZZ_SECONDS  how long each fuzz target runs (default 600)
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source scripts/checks.sh
@@ -18,6 +19,7 @@ under_valgrind() {
     "valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --track-fds=no"
 }
 export ORLOP_SOAK=1
+stage "stress" meson_tests "$BUILD" --suite stress
 stage "address and undefined" sanitized asan address,undefined
 stage "threads" sanitized tsan thread
 stage "valgrind" under_valgrind
