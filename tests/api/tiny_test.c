@@ -43,8 +43,8 @@ static void configuration(void) {
       {"{\"model\": \"/no/such/model.gguf\"}", ORLOP_E_NOT_FOUND, "/no/such/model.gguf"},
       {"{\"model\": \"x\", \"compute\": \"fp64\"}", ORLOP_E_INVALID_ARGUMENT, "got \"fp64\""},
       {"{\"model\": \"x\", \"block_size\": 24}", ORLOP_E_INVALID_ARGUMENT,
-       "multiple of 16, got 24"},
-      {"{\"model\": \"x\", \"block_size\": 1024}", ORLOP_E_INVALID_ARGUMENT, "16 to 256, got 1024"},
+       "must be 8 or a multiple of 16, got 24"},
+      {"{\"model\": \"x\", \"block_size\": 1024}", ORLOP_E_INVALID_ARGUMENT, "8 to 256, got 1024"},
       {"{\"model\": \"x\", \"block_size\": 16.0}", ORLOP_E_INVALID_ARGUMENT, "block_size"},
       {"{\"model\": \"x\", \"kv_bytes\": -1}", ORLOP_E_INVALID_ARGUMENT, "kv_bytes"},
       {"{\"model\": \"x\", \"kv_bytes\": 18446744073709551615}", ORLOP_E_INVALID_ARGUMENT,
@@ -54,9 +54,26 @@ static void configuration(void) {
       {"{\"model\": \"x\", \"load\": \"slowly\"}", ORLOP_E_INVALID_ARGUMENT, "load: must be"},
       {"{\"model\": \"x\", \"debug_poison\": 1}", ORLOP_E_INVALID_ARGUMENT, "debug_poison"},
       {"{\"model\": \"x\", \"quant\": \"gptq\"}", ORLOP_E_UNSUPPORTED, "quant: \"gptq\""},
-      {"{\"model\": \"x\", \"enable_prefix_cache\": true}", ORLOP_E_UNSUPPORTED,
-       "enable_prefix_cache"},
-      {"{\"model\": \"x\", \"kv_dtype\": \"int8\"}", ORLOP_E_UNSUPPORTED, "kv_dtype"},
+      {"{\"model\": \"x\", \"quant_bits\": 4}", ORLOP_E_UNSUPPORTED, "quant_bits: 4"},
+      {"{\"model\": \"x\", \"kv_dtype\": \"int4\"}", ORLOP_E_INVALID_ARGUMENT,
+       "auto, bf16, fp16, int8, uint4 or fp32, got \"int4\""},
+      {"{\"model\": \"x\", \"kv_dtype\": \"uint4\", \"block_size\": 8}",
+       ORLOP_E_INVALID_ARGUMENT, "block_size: must be a multiple of 16 with kv_dtype uint4, got 8"},
+      {"{\"model\": \"x\", \"block_size\": 7}", ORLOP_E_INVALID_ARGUMENT, "8 to 256, got 7"},
+      {"{\"model\": \"x\", \"enable_prefix_cache\": 1}", ORLOP_E_INVALID_ARGUMENT,
+       "enable_prefix_cache: must be true or false, got 1"},
+      {"{\"model\": \"x\", \"enable_cpu_prefix_swap\": true, \"enable_prefix_cache\": false}",
+       ORLOP_E_INVALID_ARGUMENT, "enable_cpu_prefix_swap: needs enable_prefix_cache"},
+      {"{\"model\": \"x\", \"cpu_prefix_bytes\": 0}", ORLOP_E_INVALID_ARGUMENT,
+       "cpu_prefix_bytes: must be"},
+      {"{\"model\": \"x\", \"scheduling\": \"sjf\"}", ORLOP_E_INVALID_ARGUMENT,
+       "scheduling: must be fair or fcfs, got \"sjf\""},
+      {"{\"model\": \"x\", \"itl_target_ms\": -1}", ORLOP_E_INVALID_ARGUMENT,
+       "itl_target_ms: must be a number of 0 to 1000000, got -1"},
+      {"{\"model\": \"x\", \"output_bytes\": 0}", ORLOP_E_INVALID_ARGUMENT,
+       "output_bytes: must be an integer of 1 to"},
+      {"{\"model\": \"x\", \"chunked_prefill\": \"no\"}", ORLOP_E_INVALID_ARGUMENT,
+       "chunked_prefill: must be true or false"},
       {"{\"model\": \"x\", \"device\": \"abacus\"}", ORLOP_E_NOT_FOUND, "abacus"},
       {"{\"model\": \"" TINY "llama\", \"max_context\": 513}", ORLOP_E_INVALID_ARGUMENT,
        "max_context: 513 is more than the model's 512"},
@@ -233,8 +250,8 @@ static void prompts(void) {
   p.top_p = NAN;
   REFUSED(ORLOP_E_INVALID_ARGUMENT, "top_p: must be 0 to 1, got nan");
   p = params_of(prompt, 6);
-  p.n = 2;
-  REFUSED(ORLOP_E_UNSUPPORTED, "n: ");
+  p.n = 129;
+  REFUSED(ORLOP_E_INVALID_ARGUMENT, "n: must be 1 to 128, got 129");
   p = params_of(prompt, 6);
   p.n_stop_tokens = 3;
   REFUSED(ORLOP_E_INVALID_ARGUMENT, "stop_tokens: is NULL with a count of 3");

@@ -89,9 +89,13 @@ TEST(refusals_name_field_and_value) {
   REFUSED("logprobs: must be -2", g.logprobs = 101);
   REFUSED("prompt_logprobs: must be -2", g.prompt_logprobs = 101);
   REFUSED("min_tokens: must be at most max_tokens (3), got 4", g.max_tokens = 3; g.min_tokens = 4);
-  REFUSED("n: must be at least 1", g.n = 0);
+  REFUSED("n: must be 1 to 128, got 0", g.n = 0);
+  REFUSED("n: must be 1 to 128, got 129", g.n = 129);
+  REFUSED("cache_salt: at most 1024 bytes, got 1025", g.cache_salt = std::string(1025, 'x'));
+  REFUSED("priority: must be -100 to 100, got 101", g.priority = 101);
+  REFUSED("priority: must be -100 to 100, got -101", g.priority = -101);
+  REFUSED("deadline_us: must be at least 0, got -1", g.deadline_us = -1);
 #undef REFUSED
-  CHECK_THROWS(unsupported, "n: only 1", resolve(with([](GivenParams& g) { g.n = 2; })));
   ParamFacts no_text = facts();
   no_text.has_tokenizer = false;
   CHECK_THROWS(unsupported, "stop: this model has no tokenizer",
@@ -104,7 +108,22 @@ TEST(refusals_name_field_and_value) {
                resolve_params(with([](GivenParams& g) { g.prompt_logprobs = -1; }), {}, big));
 }
 
+TEST(deadlines_become_absolute) {
+  ParamFacts f = facts();
+  f.now_ns = 5'000'000;
+  const auto at = [&](int64_t us) {
+    return resolve_params(with([&](GivenParams& g) { g.deadline_us = us; }), {}, f).deadline_ns;
+  };
+  constexpr int64_t never = std::numeric_limits<int64_t>::max();
+  CHECK(at(0) == 0 && at(1) == 5'001'000 && at(2'000'000) == 2'005'000'000);
+  CHECK(at(never) == never && at(never / 1000) == never);
+  CHECK(at((never - f.now_ns) / 1000) > never - 2000);
+}
+
 TEST(edges_are_taken) {
+  CHECK(resolve(with([](GivenParams& g) { g.n = 128; })).n == 128);
+  CHECK(resolve(with([](GivenParams& g) { g.cache_salt = "s"; })).cache_salt == "s");
+  CHECK(resolve(with([](GivenParams& g) { g.priority = -100; })).priority == -100);
   CHECK(resolve(with([](GivenParams& g) { g.top_p = 0; })).top_p == 0);
   CHECK(resolve(with([](GivenParams& g) { g.temperature = 0; })).temperature == 0);
   CHECK(resolve(with([](GivenParams& g) { g.temperature = 1e-9; })).temperature == 0);
