@@ -4,15 +4,20 @@
 
 namespace orlop::cpu::avx512 {
 
+using F32 = AttentionTile<Vec, CacheF32<Vec, 4, 4>>;
+using Bf16 = AttentionTile<Vec, CacheBf16<Vec, 4, 4>>;
+
 void attention(const AttentionArgs& a, const AttentionBlock& block) {
-  if (a.kv.type == KvType::f32)
-    AttentionTile<Vec, CacheF32<Vec, 4, 4>>(a, block).run();
+  if (!F32::fits(a.kv)) return ref::attention(a, block);
+  if (bf16_products(a.kv.type))
+    Bf16(a, block).run();
   else
-    AttentionTile<Vec, CacheBf16<Vec, 4, 4>>(a, block).run();
+    F32(a, block).run();
 }
 
 void attention_combine(const AttentionArgs& a, const AttentionBlock& block) {
-  AttentionTile<Vec, CacheF32<Vec, 4, 4>>(a, block).combine();
+  if (!F32::fits(a.kv)) return ref::attention_combine(a, block);
+  F32(a, block).combine();
 }
 
 }  // namespace orlop::cpu::avx512

@@ -25,32 +25,105 @@ void fold(Part& into, const Part& from, int32_t dims) {
   into.max = max;
 }
 
-float load(KvType type, const unsigned char* base, int64_t index) {
-  if (type == KvType::f32) return reinterpret_cast<const float*>(base)[index];
-  return bf16_to_f32(reinterpret_cast<const uint16_t*>(base)[index]);
-}
+// Keys and values of one sequence and key head as floats.
+class Cache {
+ public:
+  // position: of the query, which says in which form it sees the keys
+  Cache(const AttentionArgs& a, const AttentionSeq& seq, int32_t kv_head, int32_t position)
+      : a_(a), layout_(a.kv), seq_(seq), kv_head_(kv_head), position_(position),
+        dims_(a.kv.head_dim) {}
+
+  void key(int32_t t, float* to) const {
+    if (a_.kv.type == KvType::uint4 && t / 16 == position_ / 16) return own_key(t, to);
+    const int32_t tokens = layout_.tokens, in_tile = t % tokens;
+    const unsigned char* tile = head(t) + t % a_.kv.page_tokens / tokens * layout_.key_tile;
+    const unsigned char* extra = tile + layout_.key_extra;
+    for (int32_t d = 0; d < dims_; ++d) {
+      const int32_t at = d * tokens + in_tile;
+      switch (a_.kv.type) {
+        case KvType::f32: to[d] = reinterpret_cast<const float*>(tile)[at]; break;
+        case KvType::f16: to[d] = f16_to_f32(u16(tile, at)); break;
+        case KvType::bf16:
+          to[d] = bf16_to_f32(u16(tile, (d / 2 * tokens + in_tile) * 2 + d % 2));
+          break;
+        case KvType::int8:
+          to[d] = static_cast<float>(static_cast<int8_t>(tile[at])) * bf16_to_f32(u16(extra, in_tile));
+          break;
+        case KvType::uint4:
+          to[d] = uint4_value(tile[d * 8 + in_tile % 8] >> (in_tile / 8 * 4), u16(extra, d),
+                              u16(extra, dims_ + d));
+          break;
+      }
+    }
+  }
+
+  void value(int32_t t, float* to) const {
+    const int32_t tokens = layout_.tokens, in_tile = t % tokens, width = padded_dim(dims_);
+    const unsigned char* tile =
+        head(t) + layout_.values_at + t % a_.kv.page_tokens / tokens * layout_.value_tile;
+    const unsigned char* extra = tile + layout_.value_extra;
+    for (int32_t d = 0; d < dims_; ++d) {
+      const int32_t at = in_tile * width + d;
+      switch (a_.kv.type) {
+        case KvType::f32: to[d] = reinterpret_cast<const float*>(tile)[at]; break;
+        case KvType::f16: to[d] = f16_to_f32(u16(tile, at)); break;
+        case KvType::bf16:
+          to[d] = bf16_to_f32(u16(tile, (in_tile / 2 * width + d) * 2 + in_tile % 2));
+          break;
+        case KvType::int8:
+          to[d] = static_cast<float>(static_cast<int8_t>(tile[at])) * bf16_to_f32(u16(extra, in_tile));
+          break;
+        case KvType::uint4:
+          to[d] = uint4_value(tile[in_tile * width / 2 + d / 16 * 8 + d % 8] >> (d % 16 / 8 * 4),
+                              u16(extra, tokens + in_tile), u16(extra, in_tile));
+          break;
+      }
+    }
+  }
+
+ private:
+  static uint16_t u16(const unsigned char* base, int64_t index) {
+    return reinterpret_cast<const uint16_t*>(base)[index];
+  }
+  static float uint4_value(int code, uint16_t centre, uint16_t scale) {
+    return f16_to_f32(centre) + static_cast<float>((code & 15) - 8) * bf16_to_f32(scale);
+  }
+  const unsigned char* head(int32_t t) const {
+    const int32_t page = a_.page_table[seq_.page_begin + t / a_.kv.page_tokens];
+    return static_cast<const unsigned char*>(a_.pages) + page * layout_.page +
+           kv_head_ * layout_.head_block;
+  }
+  void own_key(int32_t t, float* to) const {
+    if (t >= seq_.pos_begin) {
+      const int64_t row = int64_t{seq_.row_begin} + t - seq_.pos_begin;
+      const float* k = a_.k + row * a_.k_stride + int64_t{kv_head_} * dims_;
+      for (int32_t d = 0; d < dims_; ++d) to[d] = bf16_to_f32(f32_to_bf16(k[d]));
+      return;
+    }
+    const unsigned char* tail = static_cast<const unsigned char*>(a_.tails) +
+                                seq_.seat * layout_.tail + kv_head_ * layout_.tail_head;
+    for (int32_t d = 0; d < dims_; ++d)
+      to[d] = bf16_to_f32(u16(tail, (d / 2 * 16 + t % 16) * 2 + d % 2));
+  }
+
+  const AttentionArgs& a_;
+  const KvLayout layout_;
+  const AttentionSeq& seq_;
+  const int32_t kv_head_, position_, dims_;
+};
 
 // The part that keys [lo, hi) of one chunk give to one query.
-void chunk_part(const AttentionArgs& a, const KvLayout& layout, const AttentionSeq& seq,
-                int32_t kv_head, const float* q, int32_t lo, int32_t hi, Part& part) {
-  const int32_t dims = a.kv.head_dim, width = padded_dim(dims);
-  const bool bf16 = a.kv.type == KvType::bf16;
-  float scores[attention_chunk];
-  const auto tile_at = [&](int32_t position) {
-    const int32_t page = a.page_table[seq.page_begin + position / a.kv.page_tokens];
-    return static_cast<const unsigned char*>(a.pages) + page * layout.page +
-           kv_head * layout.head_block;
-  };
+void chunk_part(const AttentionArgs& a, const Cache& cache, const float* q, int32_t lo, int32_t hi,
+                Part& part) {
+  const int32_t dims = a.kv.head_dim;
+  const bool rounds = bf16_products(a.kv.type);
+  float scores[attention_chunk], x[attention_block_dims];
   part.max = -INFINITY;
   for (int32_t t = lo; t < hi; ++t) {
-    const int32_t offset = t % a.kv.page_tokens, in_tile = offset % 16;
-    const unsigned char* keys = tile_at(t) + offset / 16 * layout.key_tile;
+    cache.key(t, x);
     float dot = 0;
-    for (int32_t d = 0; d < dims; ++d) {
-      const int64_t at = bf16 ? (d / 2 * 16 + in_tile) * 2 + d % 2 : d * 16 + in_tile;
-      const float x = bf16 ? bf16_to_f32(f32_to_bf16(q[d])) : q[d];
-      dot += x * load(a.kv.type, keys, at);
-    }
+    for (int32_t d = 0; d < dims; ++d)
+      dot += (rounds ? bf16_to_f32(f32_to_bf16(q[d])) : q[d]) * x[d];
     scores[t - lo] = dot * a.scale;
     if (scores[t - lo] > part.max || scores[t - lo] != scores[t - lo]) part.max = scores[t - lo];
   }
@@ -61,14 +134,10 @@ void chunk_part(const AttentionArgs& a, const KvLayout& layout, const AttentionS
     float p = std::exp(scores[t - lo] - base);
     // Weights are rounded as the products take them; their sum is that of the rounded ones, so that
     // they still add up to one.
-    if (bf16) p = bf16_to_f32(f32_to_bf16(p));
+    if (rounds) p = bf16_to_f32(f32_to_bf16(p));
     part.sum += p;
-    const int32_t offset = t % a.kv.page_tokens, in_tile = offset % 16;
-    const unsigned char* values = tile_at(t) + layout.values_at + offset / 16 * layout.value_tile;
-    for (int32_t d = 0; d < dims; ++d) {
-      const int64_t at = bf16 ? (in_tile / 2 * width + d) * 2 + in_tile % 2 : in_tile * width + d;
-      part.values[d] += p * load(a.kv.type, values, at);
-    }
+    cache.value(t, x);
+    for (int32_t d = 0; d < dims; ++d) part.values[d] += p * x[d];
   }
 }
 
@@ -84,13 +153,13 @@ int32_t first_key(const AttentionArgs& a, int32_t position) {
 
 // Chunks of one query: to the records, or folded into out; with combine, from records to out.
 void query(const AttentionArgs& a, const AttentionBlock& b, int32_t r, int32_t head, bool combine) {
-  const KvLayout layout(a.kv);
   const int32_t dims = a.kv.head_dim, width = padded_dim(dims);
   const int32_t position = b.seq->pos_begin + b.row + r, lo = first_key(a, position);
   const int64_t row = int64_t{b.seq->row_begin} + b.row + r;
   const float* q = a.q + row * a.q_stride + int64_t{head} * dims;
   float* out = a.out + row * a.out_stride + int64_t{head} * dims;
   float values[attention_block_dims], folded[attention_block_dims];
+  const Cache cache(a, *b.seq, b.kv_head, position);
   Part total{-INFINITY, 0, folded};
   for (int32_t d = 0; d < dims; ++d) folded[d] = 0;
   for (int32_t c = b.chunk_begin; c < b.chunk_end; ++c) {
@@ -105,10 +174,10 @@ void query(const AttentionArgs& a, const AttentionBlock& b, int32_t r, int32_t h
       if (combine)
         part.max = at[width], part.sum = at[width + 1];
       else
-        chunk_part(a, layout, *b.seq, b.kv_head, q, begin, end, part);
+        chunk_part(a, cache, q, begin, end, part);
       at[width] = part.max, at[width + 1] = part.sum;
     } else {
-      chunk_part(a, layout, *b.seq, b.kv_head, q, begin, end, part);
+      chunk_part(a, cache, q, begin, end, part);
     }
     if (!b.partials || combine) fold(total, part, dims);
   }

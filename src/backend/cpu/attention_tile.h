@@ -7,67 +7,18 @@
 // and added in ascending order of tokens. Chunks are folded in ascending order. Each of these is one
 // chain of operations per query and does not depend on the queries beside it, so a prompt in one
 // call and token by token give the same bits. Keys outside a query's range are replaced, never
-// multiplied by zero: their slots may hold NaN.
+// multiplied by zero: their slots may hold NaN. (Codes are multiplied by zero: they are finite.)
+//
+// With scales per token (int8, uint4) a key's score is multiplied by its scale, and its value's
+// weight is exp(score - maximum) * scale, rounded to bf16; what is summed up and what the centres of
+// uint4 values are weighted with is that product divided by the scale, so that weights still add up
+// to one as the products take them.
 #pragma once
-#include "backend/cpu/kv_layout.h"
+#include "backend/cpu/attention_cache.h"
+#include "backend/cpu/attention_expand.h"
 
 namespace orlop::cpu {
 namespace {
-
-// How a cache's elements enter a product. A step is one vector: 16 tokens of `pack` key dimensions,
-// or 16 dimensions of `pack` tokens' values. The other factor (query or weights) is kept as
-// step_floats floats a step.
-//
-// score_tiles, value_vectors: how many vectors of keys or values up to four queries share at a time,
-// by the number of registers.
-template <class V, int tiles, int vectors>
-struct CacheF32 {
-  static constexpr int pack = 1, step_floats = 1, score_tiles = tiles, value_vectors = vectors;
-  using F = typename V::F;
-  struct Item {
-    F x;
-  };
-  struct Factor {
-    F w;
-  };
-  static inline Item load(const char* p) { return {V::load(reinterpret_cast<const float*>(p))}; }
-  static inline Item load_half(const char* p, bool) { return load(p); }  // a step is one token
-  static inline Factor factor(const float* w) { return {V::set1(w[0])}; }
-  static inline void add_product(F& sum, const Item& x, const Factor& w) {
-    sum = V::fma(x.x, w.w, sum);
-  }
-  // Stores 16 factors (of consecutive dimensions or tokens); returns them as products take them.
-  static inline F put16(float* to, F x) {
-    V::store(to, x);
-    return x;
-  }
-};
-
-template <class V, int tiles, int vectors>
-struct CacheBf16 {  // expanded to f32: the first of each pair, then the second
-  static constexpr int pack = 2, step_floats = 2, score_tiles = tiles, value_vectors = vectors;
-  using F = typename V::F;
-  struct Item {
-    F first, second;
-  };
-  struct Factor {
-    F first, second;
-  };
-  static inline Item load(const char* p) { return {V::bf16_first(p), V::bf16_second(p)}; }
-  static inline Item load_half(const char* p, bool first) {
-    return first ? Item{V::bf16_first(p), V::zero()} : Item{V::zero(), V::bf16_second(p)};
-  }
-  static inline Factor factor(const float* w) { return {V::set1(w[0]), V::set1(w[1])}; }
-  static inline void add_product(F& sum, const Item& x, const Factor& w) {
-    sum = V::fma(x.first, w.first, sum);
-    sum = V::fma(x.second, w.second, sum);
-  }
-  static inline F put16(float* to, F x) {
-    x = V::round_bf16(x);
-    V::store(to, x);
-    return x;
-  }
-};
 
 // One block of queries: query i is row i / heads, head i % heads of the block.
 template <class V, class C>
@@ -81,8 +32,16 @@ class AttentionTile {
 
  public:
   AttentionTile(const AttentionArgs& a, const AttentionBlock& b)
-      : a_(a), b_(b), layout_(a.kv), dims_(a.kv.head_dim), width_(padded_dim(dims_)),
-        query_stride_(width_ / 16 * weight_tile) {}
+      : a_(a), b_(b), layout_(a.kv), expand_(a.kv), dims_(a.kv.head_dim), width_(padded_dim(dims_)),
+        query_stride_(width_ / 16 * weight_tile),
+        scaled_(a.kv.type == KvType::int8 || a.kv.type == KvType::uint4),
+        own_tile_(a.kv.type == KvType::uint4 ? position(0) / 16 : -1),
+        scratch_tiles_(tiles_that_fit()) {}
+
+  // Whether a head of so many dimensions can be done here.
+  static bool fits(const KvDesc& kv) {
+    return kv.head_dim <= attention_scratch_dims || Expand<V, C>(kv).needless();
+  }
 
   void run() {
     pack_queries();
@@ -152,28 +111,34 @@ class AttentionTile {
     while (row_end > row_begin && range_begin(row_end - 1, c) >= attention_chunk) --row_end;
     if (row_begin == row_end) return;
     const int first = range_begin(row_begin, c), last = range_end(row_end - 1, c);
-    find_tiles(c, first / 16, (last + 15) / 16);
+    const int tile_begin = first / 16, tile_end = (last + 15) / 16;
+    find_tiles(c, tile_begin, tile_end, last);
     const int i0 = row_begin * b_.heads, i1 = row_end * b_.heads;
-    all_scores(i0, i1, first / 16, (last + 15) / 16);
-    // Whole steps that every row sees, done for all queries together; what a row has before and
-    // after them it does alone.
-    const int pack = C::pack;
-    int common_begin = 0, common_end = attention_chunk / pack;
-    for (int r = row_begin; r < row_end; ++r) {
-      const int begin = range_begin(r, c), end = range_end(r, c);
-      for (int i = r * b_.heads; i < (r + 1) * b_.heads; ++i) weigh(i, begin, end);
-      if ((begin + pack - 1) / pack > common_begin) common_begin = (begin + pack - 1) / pack;
-      if (end / pack < common_end) common_end = end / pack;
-    }
-    for (int i = i0 * width_; i < i1 * width_; i += 16) V::store(sum_ + i, V::zero());
-    if (common_begin >= common_end) {
-      for (int r = row_begin; r < row_end; ++r)
-        row_values(r, range_begin(r, c), range_end(r, c));
+    if (expand_.needless()) {
+      all_scores(i0, i1, tile_begin, tile_end);
     } else {
-      for (int r = row_begin; r < row_end; ++r)
-        row_values(r, range_begin(r, c), common_begin * pack);
-      all_values(i0, i1, common_begin, common_end);
-      for (int r = row_begin; r < row_end; ++r) row_values(r, common_end * pack, range_end(r, c));
+      for (int t = tile_begin, stop; t < tile_end; t = stop) {
+        stop = t + scratch_tiles_ < tile_end ? t + scratch_tiles_ : tile_end;
+        for (int u = t; u < stop; ++u) expand_keys(c, u, u - t, i0, i1);
+        all_scores(i0, i1, t, stop);
+      }
+    }
+    for (int r = row_begin; r < row_end; ++r)
+      for (int i = r * b_.heads; i < (r + 1) * b_.heads; ++i)
+        weigh(i, range_begin(r, c), range_end(r, c));
+    for (int i = i0 * width_; i < i1 * width_; i += 16) V::store(sum_ + i, V::zero());
+    if (expand_.needless()) {
+      weighted_values(c, row_begin, row_end, 0, attention_chunk);
+    } else {
+      for (int t = tile_begin, stop; t < tile_end; t = stop) {
+        stop = t + scratch_tiles_ < tile_end ? t + scratch_tiles_ : tile_end;
+        for (int u = t; u < stop; ++u) {
+          expand_.values(source_[u], scratch(u - t));
+          values_[u] = scratch(u - t);
+        }
+        weighted_values(c, row_begin, row_end, t * 16, stop * 16);
+      }
+      if (a_.kv.type == KvType::uint4) add_centres(i0, i1);
     }
     for (int r = row_begin; r < row_end; ++r)
       for (int h = 0; h < b_.heads; ++h) {
@@ -189,16 +154,87 @@ class AttentionTile {
       }
   }
 
-  void find_tiles(int32_t c, int begin, int end) {
+  // Tiles [begin, end); keys from `last` on are nobody's, and need not have a page.
+  void find_tiles(int32_t c, int begin, int end, int last) {
     const int page_tokens = a_.kv.page_tokens;
     for (int t = begin; t < end; ++t) {
-      const int32_t at = c * attention_chunk + t * 16;
-      const int64_t page = a_.page_table[b_.seq->page_begin + at / page_tokens];
-      const char* head = static_cast<const char*>(a_.pages) + page * layout_.page +
-                         b_.kv_head * layout_.head_block;
-      const int tile = at % page_tokens / 16;
-      keys_[t] = head + tile * layout_.key_tile;
-      values_[t] = head + layout_.values_at + tile * layout_.value_tile;
+      const int halves = 16 / layout_.tokens;
+      for (int half = 0; half < halves; ++half) {
+        const int in_chunk = t * 16 + half * 8 < last ? t * 16 + half * 8 : t * 16;
+        const int32_t at = c * attention_chunk + in_chunk;
+        const int64_t page = a_.page_table[b_.seq->page_begin + at / page_tokens];
+        const char* head = static_cast<const char*>(a_.pages) + page * layout_.page +
+                           b_.kv_head * layout_.head_block;
+        const int tile = at % page_tokens / layout_.tokens;
+        source_[t].keys[half] = head + tile * layout_.key_tile;
+        source_[t].values[half] = head + layout_.values_at + tile * layout_.value_tile;
+      }
+      keys_[t] = source_[t].keys[0];
+      values_[t] = source_[t].values[0];
+    }
+  }
+
+  // ---- tiles that must be expanded
+
+  int tiles_that_fit() const {
+    const int fit = attention_scratch_dims * C::pack / width_;
+    return fit < 1 ? 1 : fit < 4 ? fit : 4;
+  }
+  char* scratch(int tile) { return reinterpret_cast<char*>(scratch_) + tile * tile_steps * width_ * 4; }
+
+  // Tile t of chunk c to piece `at` of the scratch, with what its scores need besides.
+  void expand_keys(int c, int t, int at, int i0, int i1) {
+    keys_[t] = scratch(at);
+    const bool own = c * chunk_tiles + t == own_tile_;
+    if (own)
+      own_keys(scratch(at));
+    else
+      expand_.keys(source_[t], scratch(at));
+    if (!scaled_) return;
+    const F scale = V::set1(a_.scale);
+    V::store(key_scale_ + t * 16,
+             a_.kv.type == KvType::int8 ? V::mul(expand_.key_scales(source_[t]), scale) : scale);
+    if (a_.kv.type != KvType::uint4 || own) {
+      for (int i = i0; i < i1; ++i) centre_score_[i * chunk_tiles + t] = 0;
+    } else {
+      expand_.key_centres(source_[t], centres_);
+      for (int i = i0; i < i1; ++i) {
+        F sum = V::zero();
+        const float* query = query_ + i * query_stride_;
+        for (int d = 0; d < width_; d += 16, query += weight_tile)
+          sum = V::fma(C::get16(query), V::load(centres_ + d), sum);
+        centre_score_[i * chunk_tiles + t] = V::sum(sum);
+      }
+    }
+    const F one = V::set1(1.0f), value_scale = expand_.value_scales(source_[t]);
+    V::store(value_scale_ + t * 16, value_scale);
+    V::store(value_inverse_ + t * 16, V::div(one, value_scale));
+    if (a_.kv.type == KvType::uint4)
+      V::store(value_centre_ + t * 16, expand_.value_centres(source_[t]));
+  }
+
+  // The bf16 keys of the tile in which all of the block's rows stand: from the tail what is older
+  // than this call, else from its rows. Tokens after the last row stay zero.
+  void own_keys(char* to) {
+    const int first = own_tile_ * 16, call = b_.seq->pos_begin;
+    const int64_t bytes = int64_t{tile_steps} * 4 * width_;
+    __builtin_memset(to, 0, static_cast<size_t>(bytes));
+    if (call > first)
+      __builtin_memcpy(to, static_cast<const char*>(a_.tails) + b_.seq->seat * layout_.tail +
+                               b_.kv_head * layout_.tail_head,
+                       static_cast<size_t>(layout_.tail_head));
+    for (int p = first > call ? first : call; p <= position(b_.rows - 1); ++p)
+      put_bf16_key(reinterpret_cast<uint16_t*>(to), 16, p - first,
+                   a_.k + (int64_t{b_.seq->row_begin} + p - call) * a_.k_stride +
+                       int64_t{b_.kv_head} * dims_,
+                   dims_);
+  }
+
+  void add_centres(int i0, int i1) {
+    for (int i = i0; i < i1; ++i) {
+      const F x = V::set1(weight_centre_[i]);
+      for (int d = 0; d < width_; d += 16)
+        V::store(sum_ + i * width_ + d, V::add(V::load(sum_ + i * width_ + d), x));
     }
   }
 
@@ -226,7 +262,11 @@ class AttentionTile {
     const F scale = V::set1(a_.scale);
     for (int q = 0; q < queries; ++q)
       for (int t = 0; t < tiles; ++t)
-        V::store(score_ + (i + q) * score_stride + (tile + t) * 16, V::mul(sum[q][t], scale));
+        V::store(score_ + (i + q) * score_stride + (tile + t) * 16,
+                 scaled_ ? V::mul(V::add(sum[q][t], V::set1(centre_score_[(i + q) * chunk_tiles +
+                                                                          tile + t])),
+                                  V::load(key_scale_ + (tile + t) * 16))
+                         : V::mul(sum[q][t], scale));
   }
 
   template <int queries>
@@ -260,16 +300,65 @@ class AttentionTile {
     const float max = V::largest(m);
     // With no weight at all -inf - -inf would be NaN.
     const F base = V::set1(max == -infinity ? 0.0f : max);
+    max_[i] = max;
+    if (scaled_) return weigh_scaled(i, begin, end, base);
     F sum = V::zero();
     for (int t = tile_begin; t < tile_end; ++t) {
       const F x = V::exp(V::sub(V::load(row + t * 16), base));
       sum = V::add(sum, C::put16(row + t * weight_tile, x));
     }
-    max_[i] = max;
     weight_sum_[i] = V::sum(sum);
   }
 
+  void weigh_scaled(int i, int begin, int end, F base) {
+    float* row = score_ + i * score_stride;
+    const bool centres = a_.kv.type == KvType::uint4;
+    const int tile_begin = begin / 16, tile_end = (end + 15) / 16;
+    F sum = V::zero(), centre_sum = V::zero();
+    for (int t = tile_begin; t < tile_end; ++t) {
+      F scale = V::load(value_scale_ + t * 16), inverse = V::load(value_inverse_ + t * 16);
+      F centre = centres ? V::load(value_centre_ + t * 16) : V::zero();
+      if (t == tile_begin || t == tile_end - 1) {  // outside they may be NaN
+        const int lo = begin - t * 16, hi = end - t * 16;
+        scale = V::inside(scale, lo, hi, V::set1(1.0f));
+        inverse = V::inside(inverse, lo, hi, V::set1(1.0f));
+        centre = V::inside(centre, lo, hi, V::zero());
+      }
+      const F x = V::exp(V::sub(V::load(row + t * 16), base));
+      const F weight = V::mul(C::put16(row + t * weight_tile, V::mul(x, scale)), inverse);
+      sum = V::add(sum, weight);
+      centre_sum = V::fma(weight, centre, centre_sum);
+    }
+    weight_sum_[i] = V::sum(sum);
+    weight_centre_[i] = V::sum(centre_sum);
+  }
+
   // ---- values: [queries, dims] += weights V, a chain over the tokens each
+
+  // Tokens [lo, hi) of chunk c. Whole steps that every row sees are done for all queries together;
+  // what a row has before and after them it does alone.
+  void weighted_values(int c, int row_begin, int row_end, int lo, int hi) {
+    const int pack = C::pack;
+    int common_begin = lo / pack, common_end = hi / pack;
+    for (int r = row_begin; r < row_end; ++r) {
+      const int begin = (range_begin(r, c) + pack - 1) / pack, end = range_end(r, c) / pack;
+      common_begin = begin > common_begin ? begin : common_begin;
+      common_end = end < common_end ? end : common_end;
+    }
+    const bool common = common_begin < common_end;
+    if (!common) common_begin = common_end = hi / pack;
+    for (int r = row_begin; r < row_end; ++r) {
+      const int begin = range_begin(r, c), end = range_end(r, c);
+      const int stop = common_begin * pack;
+      row_values(r, begin > lo ? begin : lo, end < stop ? end : stop);
+    }
+    if (!common) return;
+    all_values(row_begin * b_.heads, row_end * b_.heads, common_begin, common_end);
+    for (int r = row_begin; r < row_end; ++r) {
+      const int end = range_end(r, c);
+      row_values(r, common_end * pack, end < hi ? end : hi);
+    }
+  }
 
   template <int queries, int vectors>
   void values(int i, int d, int step, int step_end) {
@@ -368,7 +457,12 @@ class AttentionTile {
   const AttentionArgs& a_;
   const AttentionBlock& b_;
   const KvLayout layout_;
+  const Expand<V, C> expand_;
   const int dims_, width_, query_stride_;
+  const bool scaled_;        // keys and values have scales per token
+  const int own_tile_;       // uint4: the tile whose keys the block sees in bf16
+  const int scratch_tiles_;  // expanded at a time
+  TileSource source_[chunk_tiles];
   const char* keys_[chunk_tiles];    // 16 tokens each
   const char* values_[chunk_tiles];
   float max_[attention_queries], weight_sum_[attention_queries];
@@ -377,6 +471,14 @@ class AttentionTile {
   alignas(64) float sum_[attention_block_dims];     // the chunk's weighted values
   alignas(64) float folded_[attention_block_dims];  // all chunks' so far
   alignas(64) float score_[attention_queries * score_stride];
+  // Of the chunk's tokens, where scaled_.
+  alignas(64) float key_scale_[attention_chunk];  // times that of all scores
+  alignas(64) float value_scale_[attention_chunk], value_inverse_[attention_chunk];
+  alignas(64) float value_centre_[attention_chunk];
+  float centre_score_[attention_queries * chunk_tiles];  // what the centres of a tile's keys add
+  float weight_centre_[attention_queries];
+  alignas(64) float centres_[attention_scratch_dims];
+  alignas(64) float scratch_[16 * attention_scratch_dims];
 };
 
 }  // namespace

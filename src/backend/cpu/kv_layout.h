@@ -1,31 +1,69 @@
-// The layout of a page of keys and values. A page holds, per key head, a block of keys and then a
-// block of values:
-//   bf16: keys   [page_tokens / 16][head_dim / 2][16 tokens][2 dims]
-//         values [page_tokens / 2][padded_dim][2 tokens]
-//   f32:  keys   [page_tokens / 16][head_dim][16 tokens]
-//         values [page_tokens][padded_dim]
-// so that one 64-byte vector is 16 tokens of two (one) key dimensions, or 16 dimensions of two (one)
-// tokens' values: what VDPBF16PS multiplies with a broadcast pair. Included by ISA files: no STL.
+// The layout of a page of keys and values, equal for every ISA. A page holds, per key head, tiles of
+// keys and then tiles of values. A tile is T = 16 tokens (8 where a page holds 8); W is head_dim
+// rounded up to 16. Bytes of a token and head, keys and values:
+//   f32    keys [head_dim][T], values [T][W]                                4 head_dim + 4 W
+//   bf16   keys [head_dim / 2][T][2 dims], values [T / 2][W][2 tokens]      2 head_dim + 2 W
+//   f16    keys [head_dim][T], values [T][W]                                2 head_dim + 2 W
+//   int8   keys [head_dim][T] codes, [T] scales                             head_dim + 2
+//          values [T][W] codes, [T] scales                                  W + 2
+//   uint4  keys [head_dim][T / 2] codes, [head_dim] centres, [head_dim] scales
+//                                                                           0.75 head_dim
+//          values [T][W / 2] codes, [T] scales, [T] centres                 W / 2 + 4
+// At head_dim 64: 512, 256, 256, 132, 84. Scales are bf16, centres f16 (kv_code.h says why).
+// Two codes of a byte: tokens j and j + 8 of a key tile, dimensions j and j + 8 of 16 of values.
+//
+// The floats' tiles are what the products take: one 64-byte vector is 16 tokens of two (one) key
+// dimensions, or 16 dimensions of two (one) tokens' values, multiplied with a broadcast pair
+// (VDPBF16PS). Codes and half tiles are expanded to that, a few tiles at a time (attention_expand.h).
+// A uint4 tail (one seat and layer) is a bf16 tile of keys per key head.
+// Included by ISA files: no STL.
 #pragma once
 #include "backend/cpu/ops.h"
 
 namespace orlop::cpu {
 
 struct KvLayout {
-  int64_t key_tile;     // bytes of 16 tokens' keys
-  int64_t value_tile;   // bytes of 16 tokens' values
-  int64_t values_at;    // bytes from a head block's start to its values
-  int64_t head_block;   // bytes of one head in a page
-  int64_t page;         // bytes of a page
+  int32_t tokens;        // T
+  int64_t key_tile;      // bytes of T tokens' keys
+  int64_t value_tile;    // bytes of T tokens' values
+  int64_t key_extra;     // from a key tile's start to what follows its codes
+  int64_t value_extra;
+  int64_t values_at;     // from a head block's start to its values
+  int64_t head_block;    // bytes of one head in a page
+  int64_t page;          // bytes of a page
+  int64_t tail_head;     // bytes of one head in a tail; 0: there are none
+  int64_t tail;
 
   [[gnu::always_inline]] inline explicit KvLayout(const KvDesc& kv) {
-    const int64_t elem = kv.type == KvType::bf16 ? 2 : 4;
-    key_tile = 16 * elem * kv.head_dim;
-    value_tile = 16 * elem * padded_dim(kv.head_dim);
-    values_at = key_tile * (kv.page_tokens / 16);
-    head_block = values_at + value_tile * (kv.page_tokens / 16);
+    const int64_t dims = kv.head_dim, width = padded_dim(kv.head_dim);
+    tokens = kv.page_tokens % 16 ? 8 : 16;
+    const int64_t half_bytes = kv.type == KvType::f32     ? 8  // of an element
+                               : kv.type == KvType::int8  ? 2
+                               : kv.type == KvType::uint4 ? 1
+                                                          : 4;
+    key_extra = tokens * dims * half_bytes / 2;
+    value_extra = tokens * width * half_bytes / 2;
+    key_tile = key_extra;
+    value_tile = value_extra;
+    tail_head = 0;
+    if (kv.type == KvType::int8) {
+      key_tile += 2 * tokens;
+      value_tile += 2 * tokens;
+    } else if (kv.type == KvType::uint4) {
+      key_tile += 4 * dims;
+      value_tile += 4 * tokens;
+      tail_head = 2 * 16 * dims;
+    }
+    values_at = key_tile * (kv.page_tokens / tokens);
+    head_block = values_at + value_tile * (kv.page_tokens / tokens);
     page = head_block * kv.kv_heads;
+    tail = tail_head * kv.kv_heads;
   }
 };
+
+// Products of this type are of bf16 factors (else of f32).
+[[gnu::always_inline]] constexpr bool bf16_products(KvType type) {
+  return type == KvType::bf16 || type == KvType::int8 || type == KvType::uint4;
+}
 
 }  // namespace orlop::cpu

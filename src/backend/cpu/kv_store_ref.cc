@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "backend/cpu/kv_layout.h"
-#include "base/half.h"
+#include "backend/cpu/kv_code.h"
 
 namespace orlop::cpu::ref {
 namespace {
@@ -24,26 +24,46 @@ void rotate(float* x, int32_t half, const float* cos, const float* sin) {
   }
 }
 
-// Two rows of a call may share a pair of values: every store is of one element (of one key pair).
+// Two rows of a call may share a tile: nothing is read, and every store is of one token's bytes.
 void store(const KvDesc& kv, const KvLayout& layout, unsigned char* head, int32_t offset,
            const float* k, const float* v) {
-  const int32_t tile = offset / 16, in_tile = offset % 16, dims = kv.head_dim;
-  unsigned char* keys = head + tile * layout.key_tile;
-  unsigned char* values = head + layout.values_at + tile * layout.value_tile;
+  const int32_t tokens = layout.tokens, token = offset % tokens, dims = kv.head_dim;
   const int32_t width = padded_dim(dims);
-  if (kv.type == KvType::bf16) {
-    auto* kt = reinterpret_cast<uint16_t*>(keys);
-    auto* vt = reinterpret_cast<uint16_t*>(values);
-    for (int32_t d = 0; d < dims; ++d) {
-      kt[(d / 2 * 16 + in_tile) * 2 + d % 2] = f32_to_bf16(k[d]);
-      vt[(in_tile / 2 * width + d) * 2 + in_tile % 2] = f32_to_bf16(v[d]);
-    }
-  } else {
-    auto* kt = reinterpret_cast<float*>(keys);
-    auto* vt = reinterpret_cast<float*>(values);
-    for (int32_t d = 0; d < dims; ++d) {
-      kt[d * 16 + in_tile] = k[d];
-      vt[in_tile * width + d] = v[d];
+  unsigned char* keys = head + offset / tokens * layout.key_tile;
+  unsigned char* values = head + layout.values_at + offset / tokens * layout.value_tile;
+  auto* k16 = reinterpret_cast<uint16_t*>(keys);
+  auto* v16 = reinterpret_cast<uint16_t*>(values);
+  switch (kv.type) {
+    case KvType::f32:
+      for (int32_t d = 0; d < dims; ++d) {
+        reinterpret_cast<float*>(keys)[d * tokens + token] = k[d];
+        reinterpret_cast<float*>(values)[token * width + d] = v[d];
+      }
+      return;
+    case KvType::bf16:
+      for (int32_t d = 0; d < dims; ++d) {
+        k16[(d / 2 * tokens + token) * 2 + d % 2] = f32_to_bf16(k[d]);
+        v16[(token / 2 * width + d) * 2 + token % 2] = f32_to_bf16(v[d]);
+      }
+      return;
+    case KvType::f16:
+      for (int32_t d = 0; d < dims; ++d) {
+        k16[d * tokens + token] = f32_to_f16_finite(k[d]);
+        v16[token * width + d] = f32_to_f16_finite(v[d]);
+      }
+      return;
+    case KvType::int8:
+      reinterpret_cast<uint16_t*>(keys + layout.key_extra)[token] =
+          put_int8(k, dims, keys + token, tokens);
+      reinterpret_cast<uint16_t*>(values + layout.value_extra)[token] =
+          put_int8(v, dims, values + token * width, 1);
+      return;
+    case KvType::uint4: {  // keys: seal_keys
+      const Grid g = put_uint4(v, dims, values + token * width / 2);
+      auto* extra = reinterpret_cast<uint16_t*>(values + layout.value_extra);
+      extra[token] = g.scale;
+      extra[tokens + token] = g.centre;
+      return;
     }
   }
 }

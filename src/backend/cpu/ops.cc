@@ -34,6 +34,23 @@ void rope_table_op(const Exec& exec, const RopeTableArgs& a) {
 template <void (*body)(const KvStoreArgs&, int64_t, int64_t)>
 void kv_store_op(const Exec& exec, const KvStoreArgs& a) {
   by_rows<KvStoreArgs, body>(exec, a, row_grain(a.qkv_stride * 2));
+  if (a.kv.type != KvType::uint4) return;
+  bool seals = false;
+  for (int32_t s = 0; s < a.seq_count; ++s)
+    seals |= a.seqs[s].pos_begin % 16 + a.seqs[s].rows >= 16;
+  if (!seals) return;
+  pool(exec).run(
+      [](const void* args, int64_t begin, int64_t end, int) {
+        ref::kv_seal(*static_cast<const KvStoreArgs*>(args), begin, end);
+      },
+      &a, int64_t{a.seq_count} * a.kv.kv_heads);
+}
+void kv_tail_op(const Exec& exec, const KvTailArgs& a) {
+  pool(exec).run(
+      [](const void* args, int64_t begin, int64_t end, int) {
+        ref::kv_tail(*static_cast<const KvTailArgs*>(args), begin, end);
+      },
+      &a, int64_t{a.seq_count} * a.kv.kv_heads, 64);
 }
 template <void (*body)(const NormArgs&, int64_t, int64_t)>
 void norm_op(const Exec& exec, const NormArgs& a) {
@@ -46,8 +63,7 @@ void gather_op(const Exec& exec, const GatherArgs& a) {
 
 size_t kv_page_bytes(const KvDesc& kv) { return static_cast<size_t>(KvLayout(kv).page); }
 
-size_t kv_tail_bytes(const KvDesc&) { return 0; }
-void kv_tail_op(const Exec&, const KvTailArgs&) {}
+size_t kv_tail_bytes(const KvDesc& kv) { return static_cast<size_t>(KvLayout(kv).tail); }
 
 // ---- attention: a list of row tiles, the longest first, times key heads (and chunks) ----------
 
@@ -124,8 +140,11 @@ void attention_op(const Exec& exec, const AttentionArgs& a) {
   Tile* tiles = static_cast<Tile*>(a.workspace);
   int64_t tile_count = 0;
   for (int32_t s = 0; s < a.seq_count; ++s)
-    for (int32_t row = 0; row < a.seqs[s].rows; row += blocks.rows) {
-      const int32_t rows = std::min(blocks.rows, a.seqs[s].rows - row);
+    for (int32_t row = 0, rows; row < a.seqs[s].rows; row += rows) {
+      rows = std::min(blocks.rows, a.seqs[s].rows - row);
+      // Rows of a block see the keys of one tile in bf16: their own.
+      if (a.kv.type == KvType::uint4)
+        rows = std::min(rows, 16 - (a.seqs[s].pos_begin + row) % 16);
       const int64_t context = a.seqs[s].pos_begin + row + rows;
       const int64_t keys = a.window > 0 ? std::min<int64_t>(context, a.window + rows) : context;
       tiles[tile_count++] = {s, row, rows, keys * (rows + 2)};

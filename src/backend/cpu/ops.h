@@ -20,6 +20,9 @@ struct AttentionBlock {
 constexpr int32_t attention_queries = 32;       // rows * heads of a block at most
 constexpr int32_t attention_block_dims = 4096;  // rows * heads * padded head_dim at most
 
+constexpr int32_t attention_scratch_dims = 512;  // head_dim that expanded tiles can have
+constexpr int32_t seal_dims = 256;              // of a key tile sealed at a time
+
 // Accumulators are whole vectors of 16; max and sum follow them.
 [[gnu::always_inline]] constexpr int32_t padded_dim(int32_t head_dim) {
   return (head_dim + 15) / 16 * 16;
@@ -41,6 +44,9 @@ struct SampleVec {
 namespace ref {
 void rope_table(const RopeTableArgs& a, int64_t begin, int64_t end);
 void kv_store(const KvStoreArgs& a, int64_t begin, int64_t end);
+// Over tasks of a sequence and a key head; the rows' keys stand as kv_store leaves them.
+void kv_seal(const KvStoreArgs& a, int64_t begin, int64_t end);
+void kv_tail(const KvTailArgs& a, int64_t begin, int64_t end);
 void norm(const NormArgs& a, int64_t begin, int64_t end);
 void gather(const GatherArgs& a, int64_t begin, int64_t end);
 void attention(const AttentionArgs& a, const AttentionBlock& block);

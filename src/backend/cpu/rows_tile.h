@@ -1,12 +1,10 @@
 // The ops over single rows, written once for every vector ISA. Included after a vec_ISA.h; everything
 // has internal linkage. Sums of squares: element i in lane i mod 16, lanes added as a tree.
 #pragma once
-#include "backend/cpu/kv_layout.h"
+#include "backend/cpu/kv_put.h"
 
 namespace orlop::cpu {
 namespace {
-
-[[gnu::always_inline]] inline int lanes(int64_t left) { return left < 16 ? static_cast<int>(left) : 16; }
 
 // out may be x
 inline void rms_norm_row(const float* x, const float* weight, float eps, float* out, int64_t dim) {
@@ -40,36 +38,6 @@ inline void rotate(float* x, int32_t half, const float* cos, const float* sin) {
     const Vec::F c = Vec::load_n(cos + i, n), s = Vec::load_n(sin + i, n);
     Vec::store_n(x + i, Vec::fnma(q, s, Vec::mul(p, c)), n);
     Vec::store_n(x + half + i, Vec::fma(p, s, Vec::mul(q, c)), n);
-  }
-}
-
-// Bits of x rounded to bf16 stand in the upper half of each lane.
-inline void put_token(const KvDesc& kv, const KvLayout& layout, char* head, int32_t offset,
-                      const float* k, const float* v) {
-  const int32_t in_tile = offset % 16, dims = kv.head_dim, width = padded_dim(dims);
-  char* keys = head + offset / 16 * layout.key_tile;
-  char* values = head + layout.values_at + offset / 16 * layout.value_tile;
-  if (kv.type == KvType::f32) {
-    float* kt = reinterpret_cast<float*>(keys) + in_tile;
-    float* vt = reinterpret_cast<float*>(values) + in_tile * width;
-    for (int32_t d = 0; d < dims; ++d) {
-      kt[d * 16] = k[d];
-      vt[d] = v[d];
-    }
-    return;
-  }
-  uint16_t* kt = reinterpret_cast<uint16_t*>(keys) + in_tile * 2;
-  // Two rows of one call may share a pair: stores are of one element.
-  uint16_t* vt = reinterpret_cast<uint16_t*>(values) + in_tile / 2 * width * 2 + in_tile % 2;
-  for (int32_t d = 0; d < dims; d += 16) {
-    const int n = lanes(dims - d);
-    alignas(64) uint32_t kb[16], vb[16];
-    Vec::store(reinterpret_cast<float*>(kb), Vec::round_bf16(Vec::load_n(k + d, n)));
-    Vec::store(reinterpret_cast<float*>(vb), Vec::round_bf16(Vec::load_n(v + d, n)));
-    for (int i = 0; i < n; ++i) {
-      kt[(d + i) / 2 * 32 + i % 2] = static_cast<uint16_t>(kb[i] >> 16);
-      vt[(d + i) * 2] = static_cast<uint16_t>(vb[i] >> 16);
-    }
   }
 }
 

@@ -56,6 +56,9 @@ struct Vec {
   [[gnu::always_inline]] static inline F max(F x, F y) {
     return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)};
   }
+  [[gnu::always_inline]] static inline F min(F x, F y) {
+    return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)};
+  }
   [[gnu::always_inline]] static inline float first(F x) { return _mm256_cvtss_f32(x.a); }
   // Lanes are added 8 apart, then 4, 2, 1.
   [[gnu::always_inline]] static inline float sum(F x) {
@@ -92,6 +95,35 @@ struct Vec {
   }
   // Rounded to bf16 (nearest, ties to even; NaN stays NaN).
   [[gnu::always_inline]] static inline F round_bf16(F x) { return {round(x.a), round(x.b)}; }
+  // Two sets of floats as sixteen bf16 pairs; their lower halves must be zero.
+  [[gnu::always_inline]] static inline void store_pairs(void* p, F first, F second) {
+    pairs(p, 0, first.a, second.a);
+    pairs(p, 1, first.b, second.b);
+  }
+  // Sixteen elements in two groups of eight.
+  [[gnu::always_inline]] static inline F load_bf16(const void* low, const void* high) {
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load128(low)), 16)),
+            _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load128(high)), 16))};
+  }
+  [[gnu::always_inline]] static inline F load_f16(const void* low, const void* high) {
+    return {_mm256_cvtph_ps(load128(low)), _mm256_cvtph_ps(load128(high))};
+  }
+  [[gnu::always_inline]] static inline F load_i8(const void* low, const void* high) {
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load64(low))),
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load64(high)))};
+  }
+  // Sixteen codes in eight bytes, less 8: first all low nibbles, then all high ones.
+  [[gnu::always_inline]] static inline F load_u4(const void* p) {
+    const __m128i bytes = load64(p), nibble = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
+    const __m128i low = _mm_sub_epi8(_mm_and_si128(bytes, nibble), eight);
+    const __m128i high = _mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(bytes, 4), nibble), eight);
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(low)),
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(high))};
+  }
+  [[gnu::always_inline]] static inline void store_f16(void* p, F x) {
+    _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
+    _mm_storeu_si128(static_cast<__m128i*>(p) + 1, _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
+  }
   // e^x for x <= 0 (a few ulp): 2^n * e^r with |r| <= ln2 / 2, the series to r^7. Zero below the
   // smallest normal number; NaN stays NaN.
   [[gnu::always_inline]] static inline F exp(F x) {
@@ -111,6 +143,15 @@ struct Vec {
   }
 
  private:
+  [[gnu::always_inline]] static inline __m128i load128(const void* p) {
+    return _mm_loadu_si128(static_cast<const __m128i*>(p));
+  }
+  [[gnu::always_inline]] static inline __m128i load64(const void* p) { return _mm_loadu_si64(p); }
+  [[gnu::always_inline]] static inline void pairs(void* p, int i, __m256 first, __m256 second) {
+    _mm256_storeu_si256(static_cast<__m256i*>(p) + i,
+                        _mm256_or_si256(_mm256_srli_epi32(_mm256_castps_si256(first), 16),
+                                        _mm256_castps_si256(second)));
+  }
   [[gnu::always_inline]] static inline __m256i word(const void* p, int i) {
     return _mm256_loadu_si256(static_cast<const __m256i*>(p) + i);
   }

@@ -29,6 +29,7 @@ struct Vec {
   // c - a * b
   [[gnu::always_inline]] static inline F fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
   [[gnu::always_inline]] static inline F max(F a, F b) { return _mm512_max_ps(a, b); }
+  [[gnu::always_inline]] static inline F min(F x, F y) { return _mm512_min_ps(x, y); }
   [[gnu::always_inline]] static inline float first(F x) { return _mm512_cvtss_f32(x); }
   // Lanes are added 8 apart, then 4, 2, 1.
   [[gnu::always_inline]] static inline float sum(F x) {
@@ -72,6 +73,32 @@ struct Vec {
     return _mm512_castsi512_ps(
         _mm512_and_si512(r, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
   }
+  // Two sets of floats as sixteen bf16 pairs; their lower halves must be zero.
+  [[gnu::always_inline]] static inline void store_pairs(void* p, F first, F second) {
+    _mm512_storeu_si512(p, _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(first), 16),
+                                           _mm512_castps_si512(second)));
+  }
+  // Sixteen elements in two groups of eight.
+  [[gnu::always_inline]] static inline F load_bf16(const void* low, const void* high) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load256(low, high)), 16));
+  }
+  [[gnu::always_inline]] static inline F load_f16(const void* low, const void* high) {
+    return _mm512_cvtph_ps(load256(low, high));
+  }
+  [[gnu::always_inline]] static inline F load_i8(const void* low, const void* high) {
+    return _mm512_cvtepi32_ps(
+        _mm512_cvtepi8_epi32(_mm_unpacklo_epi64(_mm_loadu_si64(low), _mm_loadu_si64(high))));
+  }
+  // Sixteen codes in eight bytes, less 8: first all low nibbles, then all high ones.
+  [[gnu::always_inline]] static inline F load_u4(const void* p) {
+    const __m128i bytes = _mm_loadu_si64(p);
+    const __m128i codes = _mm_and_si128(_mm_unpacklo_epi64(bytes, _mm_srli_epi16(bytes, 4)),
+                                        _mm_set1_epi8(15));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_sub_epi8(codes, _mm_set1_epi8(8))));
+  }
+  [[gnu::always_inline]] static inline void store_f16(void* p, F x) {
+    _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  }
   // e^x for x <= 0 (a few ulp): 2^n * e^r with |r| <= ln2 / 2, the series to r^7. Zero below the
   // smallest normal number; NaN stays NaN.
   [[gnu::always_inline]] static inline F exp(F x) {
@@ -91,6 +118,11 @@ struct Vec {
   }
 
  private:
+  [[gnu::always_inline]] static inline __m256i load256(const void* low, const void* high) {
+    return _mm256_inserti128_si256(
+        _mm256_castsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(low))),
+        _mm_loadu_si128(static_cast<const __m128i*>(high)), 1);
+  }
   [[gnu::always_inline]] static inline __mmask16 first_n(int n) {
     return static_cast<__mmask16>((1u << n) - 1);
   }

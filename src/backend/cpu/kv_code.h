@@ -1,0 +1,121 @@
+// How int8 and uint4 caches code floats: plain code that every ISA compiles for itself, in one fixed
+// order of operations, so that a page's codes do not depend on the ISA. Internal linkage, no STL.
+//
+//   int8   x = scale * code, code in [-127, 127]; scale = largest |x| / 127
+//   uint4  x = centre + scale * (code - 8), code in [0, 15]
+//
+// Scales are bf16, rounded up so that the range is covered: any magnitude of a float can be stored,
+// and a step is at most 1/128 wider than it must be. A centre is f16, saturated; the scale is chosen
+// after it was rounded, so its error never cuts off the range, it widens the step by error / 7: with
+// an offset of 50 and a range of 3.5 about 1 % (with a bf16 centre it would be 8 %).
+// What is smaller than 2^-60 counts as zero. A NaN or an infinity makes the scale NaN.
+#pragma once
+#include "base/half.h"
+
+namespace orlop::cpu {
+namespace {
+
+// f16 bits; what is finite stays so.
+inline uint16_t f32_to_f16_finite(float x) {
+  x = x < -65504.0f ? -65504.0f : x;
+  return f32_to_f16(x > 65504.0f ? 65504.0f : x);
+}
+
+struct Range {
+  float low, high;
+  float poison;  // 0, or NaN if any element is not finite
+};
+// n is a multiple of 8.
+inline Range range_of(const float* x, int n) {
+  float low[8], high[8], poison[8];
+  for (int j = 0; j < 8; ++j) low[j] = __builtin_inff(), high[j] = -__builtin_inff(), poison[j] = 0;
+  for (int i = 0; i < n; i += 8)
+    for (int j = 0; j < 8; ++j) {
+      const float v = x[i + j];
+      low[j] = v < low[j] ? v : low[j];
+      high[j] = v > high[j] ? v : high[j];
+      poison[j] += v - v;
+    }
+  for (int j = 1; j < 8; ++j) {
+    low[0] = low[j] < low[0] ? low[j] : low[0];
+    high[0] = high[j] > high[0] ? high[j] : high[0];
+    poison[0] += poison[j];
+  }
+  return {low[0], high[0], poison[0]};
+}
+
+// bf16 bits of the smallest that is not below scale; 1 for as good as nothing.
+inline uint16_t scale_bits(float scale, float poison) {
+  if (poison != 0) return 0x7fc0;  // NaN
+  if (!(scale >= 0x1p-60f)) return 0x3f80;
+  return static_cast<uint16_t>((__builtin_bit_cast(uint32_t, scale) + 0xffffu) >> 16);
+}
+
+// To the nearest integer, ties to even, after clamping; NaN gives low. |low|, |high| < 2^22.
+inline int32_t code_of(float x, float low, float high) {
+  x = x > low ? x : low;
+  x = x < high ? x : high;
+  return __builtin_bit_cast(int32_t, x + 0x1.8p23f) - 0x4b400000;
+}
+
+// Codes of n elements, stride bytes apart; returns the scale.
+inline uint16_t put_int8(const float* x, int n, unsigned char* to, int64_t stride) {
+  const Range r = range_of(x, n);
+  const float largest = -r.low > r.high ? -r.low : r.high;
+  const uint16_t bits = scale_bits(largest * (1.0f / 127), r.poison);
+  const float inverse = 1.0f / bf16_to_f32(bits);
+  for (int i = 0; i < n; ++i)
+    to[i * stride] = static_cast<unsigned char>(code_of(x[i] * inverse, -127.0f, 127.0f));
+  return bits;
+}
+
+struct Grid {
+  uint16_t scale, centre;
+};
+inline Grid grid_of(const Range& r) {
+  const float centre = r.low + 8.0f * (r.high * (1.0f / 15) - r.low * (1.0f / 15));
+  Grid g;
+  g.centre = f32_to_f16_finite(centre);
+  const float c = f16_to_f32(g.centre);
+  const float below = (c - r.low) * (1.0f / 8), above = (r.high - c) * (1.0f / 7);
+  g.scale = scale_bits(below > above ? below : above, r.poison);
+  return g;
+}
+inline int32_t uint4_code(float x, float centre, float inverse) {
+  return code_of((x - centre) * inverse + 8.0f, 0.0f, 15.0f);
+}
+
+// One token's values, n a multiple of 8; the row is padded to 16.
+inline Grid put_uint4(const float* x, int n, unsigned char* row) {
+  const Grid g = grid_of(range_of(x, n));
+  const float centre = f16_to_f32(g.centre), inverse = 1.0f / bf16_to_f32(g.scale);
+  for (int d = 0; d < n; d += 16)
+    for (int j = 0; j < 8; ++j) {
+      const int32_t low = uint4_code(x[d + j], centre, inverse);
+      const int32_t high = d + 8 < n ? uint4_code(x[d + 8 + j], centre, inverse) : 8;
+      row[d / 2 + j] = static_cast<unsigned char>(low | high << 4);
+    }
+  return g;
+}
+
+// Dimensions [begin, begin + n) of a tile of 16 tokens' keys, from bf16 [n / 2][16][2] to the codes,
+// centres and scales of a tile of dims.
+inline void put_uint4_keys(const uint16_t* tile, int dims, int begin, int n, unsigned char* to) {
+  uint16_t* centres = reinterpret_cast<uint16_t*>(to + 8 * dims) + begin;
+  uint16_t* scales = centres + dims;
+  to += 8 * begin;
+  for (int d = 0; d < n; ++d) {
+    float x[16];
+    for (int t = 0; t < 16; ++t) x[t] = bf16_to_f32(tile[(d / 2 * 16 + t) * 2 + d % 2]);
+    const Grid g = grid_of(range_of(x, 16));
+    const float centre = f16_to_f32(g.centre), inverse = 1.0f / bf16_to_f32(g.scale);
+    for (int j = 0; j < 8; ++j)
+      to[d * 8 + j] = static_cast<unsigned char>(uint4_code(x[j], centre, inverse) |
+                                                 uint4_code(x[j + 8], centre, inverse) << 4);
+    centres[d] = g.centre;
+    scales[d] = g.scale;
+  }
+}
+
+}  // namespace
+}  // namespace orlop::cpu

@@ -1,0 +1,84 @@
+// One token's keys and values into the tiles of a page. Included after a vec_ISA.h; everything has
+// internal linkage. Two rows of a call may share a tile: nothing of it is read, and every store is
+// of this token's bytes alone.
+#pragma once
+#include "backend/cpu/kv_code.h"
+#include "backend/cpu/kv_layout.h"
+
+namespace orlop::cpu {
+namespace {
+
+[[gnu::always_inline]] inline int lanes(int64_t left) {
+  return left < 16 ? static_cast<int>(left) : 16;
+}
+
+// tile: bf16 [dims / 2][tokens][2]
+inline void put_bf16_key(uint16_t* tile, int tokens, int token, const float* k, int dims) {
+  for (int d = 0; d < dims; d += 16) {
+    const int n = lanes(dims - d);
+    alignas(64) uint32_t bits[16];  // in the upper half of each
+    Vec::store(reinterpret_cast<float*>(bits), Vec::round_bf16(Vec::load_n(k + d, n)));
+    for (int i = 0; i < n; ++i)
+      tile[((d + i) / 2 * tokens + token) * 2 + i % 2] = static_cast<uint16_t>(bits[i] >> 16);
+  }
+}
+
+inline void put_f16(uint16_t* to, int64_t stride, const float* x, int dims) {
+  const Vec::F low = Vec::set1(-65504.0f), high = Vec::set1(65504.0f);
+  for (int d = 0; d < dims; d += 16) {
+    const int n = lanes(dims - d);
+    alignas(64) uint16_t bits[16];
+    // The second of max and min is what NaN gives.
+    Vec::store_f16(bits, Vec::min(high, Vec::max(low, Vec::load_n(x + d, n))));
+    for (int i = 0; i < n; ++i) to[(d + i) * stride] = bits[i];
+  }
+}
+
+inline void put_token(const KvDesc& kv, const KvLayout& layout, char* head, int offset,
+                      const float* k, const float* v) {
+  const int tokens = layout.tokens, token = offset % tokens, dims = kv.head_dim;
+  const int width = padded_dim(dims);
+  char* keys = head + offset / tokens * layout.key_tile;
+  char* values = head + layout.values_at + offset / tokens * layout.value_tile;
+  auto* k16 = reinterpret_cast<uint16_t*>(keys);
+  auto* v16 = reinterpret_cast<uint16_t*>(values);
+  auto* key_codes = reinterpret_cast<unsigned char*>(keys);
+  auto* value_codes = reinterpret_cast<unsigned char*>(values);
+  auto* value_extra = reinterpret_cast<uint16_t*>(values + layout.value_extra);
+  switch (kv.type) {
+    case KvType::f32:
+      for (int d = 0; d < dims; ++d) {
+        reinterpret_cast<float*>(keys)[d * tokens + token] = k[d];
+        reinterpret_cast<float*>(values)[token * width + d] = v[d];
+      }
+      return;
+    case KvType::bf16:
+      put_bf16_key(k16, tokens, token, k, dims);
+      v16 += token / 2 * width * 2 + token % 2;
+      for (int d = 0; d < dims; d += 16) {
+        const int n = lanes(dims - d);
+        alignas(64) uint32_t bits[16];
+        Vec::store(reinterpret_cast<float*>(bits), Vec::round_bf16(Vec::load_n(v + d, n)));
+        for (int i = 0; i < n; ++i) v16[(d + i) * 2] = static_cast<uint16_t>(bits[i] >> 16);
+      }
+      return;
+    case KvType::f16:
+      put_f16(k16 + token, tokens, k, dims);
+      put_f16(v16 + token * width, 1, v, dims);
+      return;
+    case KvType::int8:
+      reinterpret_cast<uint16_t*>(keys + layout.key_extra)[token] =
+          put_int8(k, dims, key_codes + token, tokens);
+      value_extra[token] = put_int8(v, dims, value_codes + token * width, 1);
+      return;
+    case KvType::uint4: {  // keys: kv_seal
+      const Grid g = put_uint4(v, dims, value_codes + token * width / 2);
+      value_extra[token] = g.scale;
+      value_extra[tokens + token] = g.centre;
+      return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace orlop::cpu
