@@ -26,47 +26,6 @@ void stop_if_cancelled(const LoadProgress* progress) {
 
 }  // namespace
 
-// How many pages there are and how long a request may be.
-Core::KvPlan Core::plan_kv(const EngineConfig& config, const Config& model, const Exec& exec,
-                           KvType type, uint64_t weight_file_bytes) {
-  KvPlan plan;
-  const KvDesc desc{type, model.kv_heads, model.head_dim, config.block_size};
-  plan.page_bytes = checked_mul<int64_t>(
-      checked_cast<int64_t>(exec.kernels->kv_page_bytes(desc), "KV page bytes"), model.layers,
-      "KV page bytes");
-  if (config.max_context && *config.max_context > model.max_position)
-    fail(Status::invalid_argument, "max_context: ", *config.max_context,
-         " is more than the model's ", model.max_position, " positions");
-  const int64_t context = config.max_context.value_or(model.max_position);
-  // Cache slots are 32-bit numbers.
-  const int64_t most = std::numeric_limits<int32_t>::max() / config.block_size - 1;
-  if (config.kv_bytes) {
-    plan.pages = std::min(*config.kv_bytes / plan.page_bytes, most);
-    plan.why = "kv_bytes";
-    if (plan.pages < 1)
-      fail(Status::invalid_argument, "kv_bytes: ", *config.kv_bytes, " is less than one page of ",
-           plan.page_bytes, " bytes");
-  } else {
-    // What all sequences can use at their longest, but at most a quarter of the memory that the
-    // weights leave; pages take real memory only once they are used.
-    const int64_t full = checked_mul<int64_t>(div_up<int64_t>(context, config.block_size),
-                                              config.max_running_seqs, "KV pages");
-    const uint64_t free = exec.device->memory_available();
-    const uint64_t left = free > weight_file_bytes ? free - weight_file_bytes : 0;
-    const auto quarter = static_cast<int64_t>(std::min<uint64_t>(left / 4, uint64_t{1} << 62) /
-                                              static_cast<uint64_t>(plan.page_bytes));
-    plan.pages = std::min(std::min(full, most), std::max<int64_t>(quarter, 1));
-    plan.why =
-        plan.pages < full ? "a quarter of the free memory" : "max_running_seqs times max_context";
-  }
-  plan.max_context =
-      config.max_context
-          ? *config.max_context
-          : static_cast<int32_t>(std::min<int64_t>(
-                context, checked_mul<int64_t>(plan.pages, config.block_size, "KV tokens")));
-  return plan;
-}
-
 std::shared_ptr<Core> Core::load(const EngineConfig& config, LoadProgress* progress) {
   const int64_t begin = monotonic_ns();
   auto core = std::make_shared<Core>();
@@ -109,9 +68,15 @@ std::shared_ptr<Core> Core::load(const EngineConfig& config, LoadProgress* progr
   options.step_tokens = config.step_tokens;
   options.max_running = config.max_running_seqs;
   options.max_waiting = config.max_waiting;
-  options.pages.assign(core->model_->groups().size(), core->kv_.pages);
-  options.watermark = std::max<int64_t>(1, core->kv_.pages / 100);
+  options.pages = core->kv_.pages;
+  options.watermark = std::max<int64_t>(1, core->kv_.pages[0] / 100);
   options.poison = config.debug_poison;
+  options.prefix_cache = config.prefix_cache;
+  options.host_tier_bytes = config.host_tier ? static_cast<size_t>(config.host_tier_bytes) : 0;
+  options.fcfs = config.fcfs;
+  options.itl_target_ns = static_cast<int64_t>(config.itl_target_ms * 1e6);
+  options.output_bytes = static_cast<size_t>(config.output_bytes);
+  options.plan_ahead = config.plan_ahead;
   core->model_->allocate_cache(options.pages);
   core->engine_ = std::make_unique<Engine>(*core->model_, options);
   core->load_seconds_ = static_cast<double>(monotonic_ns() - begin) * 1e-9;
@@ -120,9 +85,8 @@ std::shared_ptr<Core> Core::load(const EngineConfig& config, LoadProgress* progr
            " bytes of weights, compute ", name(limits.compute));
   log_info("backend: ", core->backend_->describe(), "; ", core->backend_->threads(),
            " threads: ", core->backend_->threads_why());
-  log_info("KV cache: ", core->kv_.pages, " pages of ", config.block_size, " tokens, ",
-           core->kv_.pages * core->kv_.page_bytes, " bytes (", core->kv_.why, "); context ",
-           core->kv_.max_context);
+  log_info("KV cache: ", core->kv_.pages_in_all(), " pages of ", config.block_size, " tokens, ",
+           core->kv_.bytes, " bytes (", core->kv_.why, "); context ", core->kv_.max_context);
   log_info("ready in ", core->load_seconds_, " s");
   return core;
 }
@@ -152,19 +116,32 @@ Json Core::info() const {
   j["file_bytes"] = file_bytes_;
   j["weight_bytes"] = model_->weight_bytes();
   j["workspace_bytes"] = model_->workspace_bytes();
+  Json groups = Json::array();
+  for (size_t g = 0; g < kv_.groups.size(); ++g)
+    groups.push_back({{"window", kv_.groups[g].window},
+                      {"layers", kv_.groups[g].layers.size()},
+                      {"pages", kv_.pages[g]},
+                      {"page_bytes", kv_.groups[g].page_bytes},
+                      {"host_pages", engine_->host_slots()[g]},
+                      {"tokens", kv_.tokens(g, l.page_tokens)}});
   j["kv"] = {{"dtype", name(l.kv_type)},
              {"block_size", l.page_tokens},
-             {"groups", model_->groups().size()},
-             {"pages", kv_.pages},
-             {"page_bytes", kv_.page_bytes},
-             {"bytes", kv_.pages * kv_.page_bytes},
-             {"tokens", kv_.pages * l.page_tokens},
+             {"groups", groups},
+             {"pages", kv_.pages_in_all()},
+             {"seats_bytes", kv_.seats_bytes},
+             {"bytes", kv_.bytes},
+             {"tokens", engine_->tokens()},
              {"why", kv_.why}};
+  j["prefix_cache"] = config_.prefix_cache;
+  j["host_tier_bytes"] = config_.host_tier ? config_.host_tier_bytes : 0;
   j["limits"] = {{"max_context", l.max_context},
                  {"request_tokens", engine_->capacity()},
                  {"max_running_seqs", config_.max_running_seqs},
                  {"max_waiting", config_.max_waiting},
-                 {"step_tokens", config_.step_tokens}};
+                 {"step_tokens", config_.step_tokens},
+                 {"itl_target_ms", config_.itl_target_ms},
+                 {"output_bytes", config_.output_bytes}};
+  j["scheduling"] = config_.fcfs ? "fcfs" : "fair";
   j["sampling"] = {{"source", defaults_.source},
                    {"stated", defaults_.from_checkpoint},
                    {"temperature", defaults_.temperature},

@@ -11,6 +11,7 @@
 
 #include "api/config.h"
 #include "api/guard.h"
+#include "api/kv_plan.h"
 #include "api/vocabulary.h"
 #include "backend/backend.h"
 #include "base/json.h"
@@ -32,15 +33,6 @@ class Core {
   Json info() const;
 
  private:
-  struct KvPlan {
-    int64_t pages = 0;       // of each group
-    int64_t page_bytes = 0;  // of one page in all groups together
-    const char* why = "";
-    int32_t max_context = 0;
-  };
-  static KvPlan plan_kv(const EngineConfig& config, const Config& model, const Exec& exec,
-                        KvType type, uint64_t weight_file_bytes);
-
   // Destroyed from the last to the first: the thread ends before the model it uses.
   EngineConfig config_;
   std::unique_ptr<Backend> backend_;

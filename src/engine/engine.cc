@@ -3,7 +3,8 @@
 #include <csignal>
 
 #include <algorithm>
-#include <cmath>
+#include <chrono>
+#include <limits>
 #include <new>
 
 #include "base/error.h"
@@ -11,6 +12,10 @@
 
 namespace orlop {
 namespace {
+
+// Tokens of a tile whose keys a quantized cache keeps apart while it is open (KvType::uint4).
+constexpr int32_t tail_tile = 16;
+constexpr int64_t never = std::numeric_limits<int64_t>::max();
 
 // Threads inherit the mask of their creator: all signals stay with the host's own threads.
 class SignalsBlocked {
@@ -26,27 +31,48 @@ class SignalsBlocked {
   sigset_t before_;
 };
 
-void add(std::atomic<uint64_t>& counter, uint64_t n) {
-  counter.fetch_add(n, std::memory_order_relaxed);
+Sample& sample_of(const PlanSeq& p) {
+  return static_cast<Sample&>(*p.sequence);
 }
 
 }  // namespace
 
+SchedulerLimits Engine::scheduler_limits(const EngineOptions& options, const Model& model,
+                                         const std::vector<int64_t>& host_slots) {
+  SchedulerLimits l;
+  l.step_tokens = options.step_tokens;
+  l.max_seqs = options.max_running;
+  l.watermark = options.watermark;
+  l.windows.clear();
+  for (const CacheGroup& g : model.groups()) l.windows.push_back(g.window);
+  l.host_slots = host_slots;
+  if (options.fcfs) l.length_ns = 0;
+  if (model.seat_bytes()) l.tile_tokens = tail_tile;
+  return l;
+}
+
 Engine::Engine(Model& model, const EngineOptions& options)
     : model_(model),
       options_(options),
+      host_slots_(host_tier_slots(model, options.pages, options.host_tier_bytes)),
       pages_(options.pages, model.limits().page_tokens, options.poison),
-      scheduler_({options.step_tokens, options.max_running, options.watermark}, pages_),
+      scheduler_(scheduler_limits(options, model, host_slots_), pages_),
       runner_(model),
-      capacity_(
-          std::min<int64_t>(model.limits().max_context, pages_.total() * pages_.page_tokens())),
+      mover_(model, host_slots_),
+      capacity_(std::min<int64_t>(model.limits().max_context, scheduler_.capacity())),
+      tokens_(scheduler_.capacity()),
+      next_deadline_ns_(never),
       wake_(std::make_shared<Wake>()),
-      pages_total_(static_cast<uint64_t>(pages_.total_in_all())) {
+      held_(options.paused) {
   const ModelLimits& limits = model.limits();
   if (options.step_tokens > limits.max_rows || options.max_running > limits.max_seqs ||
       options.pages.size() != model.groups().size())
     fail(Status::internal, "engine: its limits exceed the model's");
-  plan_.seqs.reserve(static_cast<size_t>(options.max_running));
+  for (StepPlan& plan : plans_) plan.seqs.reserve(static_cast<size_t>(options.max_running));
+  uint64_t host = 0;
+  for (const int64_t n : host_slots_) host += static_cast<uint64_t>(n);
+  Counters::set(counters_.host_pages_total, host);
+  Counters::set(counters_.pages_total, static_cast<uint64_t>(pages_.total_in_all()));
   if (options.poison)
     for (int g = 0; g < pages_.groups(); ++g)
       for (int32_t p = 0; p < pages_.group(g).total(); ++p) model_.poison_page(g, p);
@@ -63,216 +89,302 @@ Engine::~Engine() {
   thread_.join();
 }
 
-void Engine::submit(std::shared_ptr<Request> request) {
-  if (static_cast<int64_t>(request->tokens.size()) > capacity_)
-    fail(Status::internal, "engine: a request of ", request->tokens.size(), " tokens never fits");
+// ---- from other threads -------------------------------------------------------------------------
+
+std::shared_ptr<Request> Engine::submit(const std::vector<int32_t>& prompt, SamplingParams params,
+                                        const Tokenizer* tokenizer,
+                                        std::shared_ptr<CompletionQueue> queue, uint64_t tag) {
+  if (static_cast<int64_t>(prompt.size()) > capacity_)
+    fail(Status::internal, "engine: a request of ", prompt.size(), " tokens never fits");
+  const auto n = static_cast<int64_t>(params.n);
+  const auto refuse = [&](int64_t waiting) {
+    fail(Status::queue_full, "max_waiting: ", waiting, " requests wait already");
+  };
+  if (const int64_t w = in_line_.load(std::memory_order_relaxed); w + n > options_.max_waiting)
+    refuse(w);  // before the work of making it
+  RequestSetup setup;
+  setup.vocab = model_.config().vocab;
+  setup.tokenizer = tokenizer;
+  setup.output_bytes = options_.output_bytes;
+  setup.shares_prefixes = options_.prefix_cache;
+  auto request = std::make_shared<Request>(prompt, std::move(params), setup, wake_,
+                                           std::move(queue), tag);
+  bool wakes;
   {
     std::lock_guard lock(wake_->mutex);
-    if (waiting_limit_used_ >= static_cast<size_t>(options_.max_waiting))
-      fail(Status::queue_full, "max_waiting: ", waiting_limit_used_, " requests wait already");
-    inbox_.push_back(std::move(request));
-    ++waiting_limit_used_;
-    counters_.waiting.store(waiting_limit_used_, std::memory_order_relaxed);
+    if (const int64_t w = in_line_.load(std::memory_order_relaxed); w + n > options_.max_waiting)
+      refuse(w);
+    wakes = inbox_.empty();
+    inbox_.push_back(request);
+    in_line_.fetch_add(n, std::memory_order_relaxed);
+  }
+  if (wakes) wake_->changed.notify_one();
+  return request;
+}
+
+void Engine::resume() {
+  {
+    std::lock_guard lock(wake_->mutex);
+    held_ = false;
   }
   wake_->changed.notify_one();
 }
 
 EngineStats Engine::stats() const noexcept {
-  const auto get = [](const std::atomic<uint64_t>& c) { return c.load(std::memory_order_relaxed); };
-  const Counters& c = counters_;
-  return {get(c.running),          get(c.waiting),  pages_total_,
-          get(c.pages_used),       get(c.steps),    get(c.prompt_tokens),
-          get(c.generated_tokens), get(c.finished), get(c.preemptions),
-          get(c.step_ns),          get(c.model_ns)};
+  EngineStats s = counters_.read(monotonic_ns());
+  // What is in the inbox waits as well; preempted samples wait too, though they are in no line.
+  s.waiting = std::max<uint64_t>(
+      s.waiting,
+      static_cast<uint64_t>(std::max<int64_t>(0, in_line_.load(std::memory_order_relaxed))));
+  return s;
+}
+
+void Engine::between_steps(const Job& job) {
+  Errand errand{&job, false, nullptr};
+  std::unique_lock lock(wake_->mutex);
+  if (stop_) fail(Status::shutdown, "the engine was released");
+  errands_.push_back(&errand);
+  wake_->changed.notify_one();
+  errand_done_.wait(lock, [&] { return errand.done; });
+  if (errand.error) std::rethrow_exception(errand.error);
+}
+
+// ---- the owner thread: what comes in ------------------------------------------------------------
+
+bool Engine::work_waits() const {
+  return !wake_->attention.empty() || wake_->look_at_all || !errands_.empty() ||
+         (!held_ && (!inbox_.empty() || planned_ || scheduler_.runnable()));
 }
 
 // False: stop.
 bool Engine::wait_for_work() {
-  bool poked;
+  std::vector<std::weak_ptr<Request>> attention;
+  bool all, errands;
   {
     std::unique_lock lock(wake_->mutex);
-    wake_->changed.wait(
-        lock, [&] { return stop_ || wake_->poked || !inbox_.empty() || !scheduler_.idle(); });
+    if (!stop_ && !work_waits()) {
+      const auto ready = [&] { return stop_ || work_waits(); };
+      if (next_deadline_ns_ == never)
+        wake_->changed.wait(lock, ready);
+      else
+        wake_->changed.wait_until(
+            lock,
+            std::chrono::steady_clock::time_point(std::chrono::nanoseconds(next_deadline_ns_)),
+            ready);
+      counters_.begin_rates(monotonic_ns());
+    }
     if (stop_) return false;
-    poked = wake_->poked;
-    wake_->poked = false;
+    attention.swap(wake_->attention);
+    all = wake_->look_at_all;
+    wake_->look_at_all = false;
+    errands = !errands_.empty();
     arrived_.swap(inbox_);
   }
-  take_inbox();
-  if (poked) end_cancelled();
+  if (!arrived_.empty()) take_inbox();
+  if (all || !attention.empty()) heed(attention, all);
+  if (next_deadline_ns_ != never) end_late(monotonic_ns());
+  if (errands) do_errands();
   return true;
 }
 
 void Engine::take_inbox() {
   for (std::shared_ptr<Request>& r : arrived_) {
-    r->arrival = next_arrival_++;
+    r->live_at = live_.size();
     live_.push_back(r);
-    scheduler_.add(r.get());
+    if (r->params().deadline_ns)
+      next_deadline_ns_ = std::min(next_deadline_ns_, r->params().deadline_ns);
+    for (auto& s : r->samples()) scheduler_.add(s.get());
   }
   arrived_.clear();
 }
 
-void Engine::retire(Request& r) noexcept {
-  if (r.retired) return;
-  r.retired = true;
-  if (r.info().scheduled_ns == 0) {
-    std::lock_guard lock(wake_->mutex);
-    --waiting_limit_used_;
-  }
-  add(counters_.finished, 1);
-  update_counts();
-  try {
-    r.publish();
-  } catch (const std::bad_alloc&) {
-    r.publish_bare_end();
-  }
+void Engine::heed(const std::vector<std::weak_ptr<Request>>& attention, bool all) {
+  for (const std::weak_ptr<Request>& w : attention)
+    if (const std::shared_ptr<Request> r = w.lock()) heed(*r);
+  if (all)
+    for (size_t i = live_.size(); i-- > 0;) heed(*live_[i]);
 }
 
-void Engine::end_cancelled() {
-  std::erase_if(live_, [&](const std::shared_ptr<Request>& r) {
-    if (!r->cancel_wanted()) return false;
-    scheduler_.remove(r.get());
-    r->end(Finish::cancelled);
-    retire(*r);
-    return true;
-  });
-}
-
-void Engine::update_counts() noexcept {
-  counters_.running.store(scheduler_.running(), std::memory_order_relaxed);
-  counters_.pages_used.store(static_cast<uint64_t>(pages_.used_in_all()),
-                             std::memory_order_relaxed);
-  std::lock_guard lock(wake_->mutex);
-  // Preempted requests wait as well, though they do not count against max_waiting.
-  counters_.waiting.store(scheduler_.waiting() + inbox_.size(), std::memory_order_relaxed);
-}
-
-void Engine::drawn(Request& r, const SampleResult& result, const TokenLogprob* top) {
-  if (result.token < 0 || result.token >= model_.config().vocab) {
-    const auto forbids = [](const TokenLogprob& b) { return std::isinf(b.logprob); };
-    const auto& bias = r.params().bias;
-    if (!r.forbidden() && std::none_of(bias.begin(), bias.end(), forbids))
-      r.end_with_error(Status::internal, "no token can be drawn: the model's logits are no numbers");
-    else
-      r.end_with_error(Status::invalid_argument,
-                       "no token can be drawn: logit_bias, or min_tokens with stop_tokens, forbids "
-                       "every one");
-    return;
-  }
-  r.add_token(result.token, result.logprob, top, monotonic_ns());
-  add(counters_.generated_tokens, 1);
-}
-
-void Engine::scored(Request& r, int32_t position, const SampleResult& result,
-                    const TokenLogprob* top) {
+// A request that was cancelled, or read again after it paused.
+void Engine::heed(Request& r) {
   if (r.ended()) return;
-  if (std::isnan(result.logprob)) {
-    r.end_with_error(Status::internal,
-                     cat("prompt_logprobs: the model's logits after token ", position - 1,
-                         " are no numbers"));
+  if (r.cancel_wanted()) {
+    end_all_samples(r, Finish::cancelled, Status::ok, {});
     return;
   }
-  r.add_prompt_logprob(position, result.logprob, top);
-}
-
-// First steps: memory for the longest that a request can become, so that later ones allocate none.
-void Engine::welcome(const StepPlan& plan, int64_t now_ns) {
-  for (const PlanSeq& p : plan.seqs) {
-    auto& r = static_cast<Request&>(*p.sequence);
-    if (r.info().scheduled_ns) continue;
-    const int64_t most = r.prompt_tokens + r.params().max_tokens;
-    r.tokens.reserve(static_cast<size_t>(most));
-    for (int g = 0; g < pages_.groups(); ++g)
-      r.pages[g].reserve(static_cast<size_t>(pages_.pages_for(most)));
-    r.mark_scheduled(now_ns);
-    std::lock_guard lock(wake_->mutex);
-    --waiting_limit_used_;
-  }
-}
-
-void Engine::step() {
-  scheduler_.plan(plan_);
-  if (plan_.preemptions) add(counters_.preemptions, static_cast<uint64_t>(plan_.preemptions));
-  if (plan_.seqs.empty()) return;
-  const int64_t begin = monotonic_ns();
-  try {
-    welcome(plan_, begin);
-    update_counts();
-    for (const PagePools::Freed& f : pages_.freed()) model_.poison_page(f.group, f.page);
-    pages_.freed().clear();
-    const int64_t run = monotonic_ns();
-    runner_.run(plan_, *this);
-    add(counters_.model_ns, static_cast<uint64_t>(monotonic_ns() - run));
-    add(counters_.steps, 1);
-    finish_step(plan_);
-  } catch (const Error& e) {
-    fail_step(plan_, e.status(), e.text());
-  } catch (const std::bad_alloc&) {
-    fail_step(plan_, Status::out_of_memory, "out of memory in a step");
-  } catch (const std::exception& e) {
-    fail_step(plan_, Status::internal, e.what());
-  }
-  add(counters_.step_ns, static_cast<uint64_t>(monotonic_ns() - begin));
-}
-
-void Engine::finish_step(const StepPlan& plan) {
-  scheduler_.commit(plan);
-  bool any_ended = false;
-  for (const PlanSeq& p : plan.seqs) {
-    auto& r = static_cast<Request&>(*p.sequence);
-    const int32_t prompt_rows = std::min(p.begin + p.rows, r.prompt_tokens) - p.begin;
-    if (prompt_rows > 0) add(counters_.prompt_tokens, static_cast<uint64_t>(prompt_rows));
-    if (!r.ended() && !r.samples && r.computed == r.prompt_tokens) r.end(Finish::length);
-    if (!r.ended()) {
-      r.publish();
-      continue;
+  for (auto& s : r.samples())
+    if (s->may_resume()) {
+      s->paused = false;
+      --paused_;
     }
-    scheduler_.remove(&r);  // the pages are back before anyone hears of the end
-    retire(r);
-    any_ended = true;
-  }
-  if (any_ended) std::erase_if(live_, [](const std::shared_ptr<Request>& r) { return r->ended(); });
 }
 
-// The step's requests fail; the engine lives. What a kernel left half done lies in freed pages.
-void Engine::fail_step(const StepPlan& plan, Status status, const std::string& text) noexcept {
-  for (const PlanSeq& p : plan.seqs) {
-    auto& r = static_cast<Request&>(*p.sequence);
-    scheduler_.remove(&r);
-    r.end_with_error(status, text);
-    retire(r);
+void Engine::end_all_samples(Request& r, Finish finish, Status status, const std::string& text) {
+  const std::shared_ptr<Request> alive = r.shared_from_this();
+  for (auto& s : r.samples()) {
+    if (s->ended()) continue;
+    scheduler_.finish(s.get(), ahead());
+    if (finish == Finish::error)
+      s->end_with_error(status, text);
+    else
+      s->end(finish);
+    retire(*s);
   }
-  std::erase_if(live_, [](const std::shared_ptr<Request>& r) { return r->ended(); });
+  forget(r);
+  update_counts(nullptr);
+}
+
+void Engine::end_late(int64_t now_ns) {
+  if (now_ns < next_deadline_ns_) return;
+  next_deadline_ns_ = never;
+  for (size_t i = live_.size(); i-- > 0;) {
+    const int64_t deadline = live_[i]->params().deadline_ns;
+    if (!deadline) continue;
+    if (deadline > now_ns)
+      next_deadline_ns_ = std::min(next_deadline_ns_, deadline);
+    else
+      end_all_samples(*live_[i], Finish::error, Status::deadline, "its deadline has passed");
+  }
+}
+
+void Engine::do_errands() {
+  std::vector<Errand*> errands;
+  {
+    std::lock_guard lock(wake_->mutex);
+    errands.swap(errands_);
+  }
+  for (Errand* e : errands) {
+    try {
+      settle_plan();
+      (*e->job)(scheduler_, model_);
+    } catch (...) {
+      e->error = std::current_exception();
+    }
+    update_counts(nullptr);
+    {
+      std::lock_guard lock(wake_->mutex);
+      e->done = true;
+    }
+    errand_done_.notify_all();
+  }
+}
+
+// ---- the owner thread: ends ---------------------------------------------------------------------
+
+void Engine::leave_line() noexcept {
+  in_line_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Engine::retire(Sample& s) noexcept {
+  if (s.retired) return;
+  s.retired = true;
+  if (!s.scheduled) leave_line();
+  if (s.paused) --paused_;
+  Counters::set(counters_.pages_used, static_cast<uint64_t>(pages_.used_in_all()));
+  try {
+    s.publish();
+  } catch (const std::bad_alloc&) {
+    s.publish_bare_end();
+  }
+}
+
+// Drops a request all of whose samples have ended.
+void Engine::forget(Request& r) noexcept {
+  if (!r.ended() || r.live_at >= live_.size() || live_[r.live_at].get() != &r) return;
+  Counters::add(counters_.finished, 1);
+  live_.back()->live_at = r.live_at;
+  std::swap(live_[r.live_at], live_.back());
+  live_.pop_back();
+}
+
+void Engine::update_counts(const StepPlan* plan) noexcept {
+  Counters& c = counters_;
+  Counters::set(c.running, scheduler_.running());
+  Counters::set(c.waiting, scheduler_.waiting());
+  Counters::set(c.paused, static_cast<uint64_t>(paused_));
+  Counters::set(c.pages_used, static_cast<uint64_t>(pages_.used_in_all()));
+  const PrefixCache& cache = scheduler_.cache();
+  Counters::set(c.pages_cached, static_cast<uint64_t>(cache.pages()));
+  Counters::set(c.host_pages_used, static_cast<uint64_t>(cache.host_pages()));
+  const PrefixCache::Counters& p = cache.counters();
+  Counters::set(c.prefix_hit_tokens, p.hit_tokens);
+  Counters::set(c.host_pages_out, p.host_out);
+  Counters::set(c.host_pages_in, p.host_in);
+  if (plan && plan->preemptions)
+    Counters::add(c.preemptions, static_cast<uint64_t>(plan->preemptions));
+}
+
+// The step's samples fail; the engine lives. What a kernel left half done is not trusted: nothing
+// of it stays in the cache.
+void Engine::fail_step(Status status, const std::string& text) noexcept {
+  const StepPlan& plan = plans_[planned_ ? 1 - current_ : current_];
+  for (const PlanSeq& p : plan.seqs) {
+    Sample& s = sample_of(p);
+    if (s.retired) continue;
+    const std::shared_ptr<Request> alive = s.request().shared_from_this();
+    scheduler_.drop(&s, ahead());
+    s.end_with_error(status, text);
+    retire(s);
+    forget(s.request());
+  }
+  // A plan made ahead rests on what this one should have computed.
+  if (planned_) {
+    for (const PagePools::Freed& f : freed_[current_]) model_.poison_page(f.group, f.page);
+    freed_[current_].clear();
+    scheduler_.recall(plans_[current_]);
+    planned_ = false;
+  }
+  scheduler_.cache().clear();
+  update_counts(nullptr);
 }
 
 void Engine::fail_all(Status status, const std::string& text) noexcept {
   for (auto* list : {&live_, &arrived_}) {
-    for (const std::shared_ptr<Request>& r : *list) {
-      if (r->retired) continue;
-      scheduler_.remove(r.get());
-      r->end_with_error(status, text);
-      retire(*r);
-    }
+    for (const std::shared_ptr<Request>& r : *list)
+      for (auto& s : r->samples()) {
+        if (s->retired) continue;
+        scheduler_.drop(s.get(), ahead());
+        s->end_with_error(status, text);
+        retire(*s);
+      }
+    Counters::add(counters_.finished, list->size());
     list->clear();
   }
+  planned_ = false;
+  scheduler_.cache().clear();
+  update_counts(nullptr);
 }
+
+// ---- the owner thread's life ----------------------------------------------------------------------
 
 void Engine::loop() noexcept {
   pthread_setname_np(pthread_self(), "orlop");
   for (;;) {
     try {
       if (!wait_for_work()) break;
-      step();
+      bool held;
+      {
+        std::lock_guard lock(wake_->mutex);
+        held = held_;
+      }
+      if (!held && (planned_ || scheduler_.runnable())) step();
     } catch (const Error& e) {
       fail_all(e.status(), e.text());
     } catch (const std::exception& e) {
       fail_all(Status::internal, e.what());
     }
   }
+  std::vector<Errand*> errands;
   {
     std::lock_guard lock(wake_->mutex);
     arrived_.swap(inbox_);
+    errands.swap(errands_);
+    for (Errand* e : errands) {
+      e->error = std::make_exception_ptr(Error(Status::shutdown, "the engine was released"));
+      e->done = true;
+    }
   }
+  errand_done_.notify_all();
   fail_all(Status::shutdown, "the engine was released");
 }
 

@@ -3,11 +3,16 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "engine/cost.h"
+#include "engine/counters.h"
+#include "engine/moves.h"
 #include "engine/pages.h"
 #include "engine/request.h"
 #include "engine/runner.h"
@@ -23,11 +28,13 @@ struct EngineOptions {
   int64_t watermark = 1;       // pages kept free when a request joins others
   std::vector<int64_t> pages;  // [groups], as given to Model::allocate_cache
   bool poison = false;         // freed pages are overwritten before the next step
-};
-
-struct EngineStats {
-  uint64_t running, waiting, pages_total, pages_used, steps, prompt_tokens, generated_tokens,
-      finished, preemptions, step_ns, model_ns;
+  bool prefix_cache = true;    // requests share the pages of equal prefixes
+  size_t host_tier_bytes = 0;  // evicted pages are kept in host memory, up to this
+  bool fcfs = false;           // first come, first served: prompt lengths do not matter
+  int64_t itl_target_ns = 0;   // prefill gives way so that steps with streams take this; 0: off
+  size_t output_bytes = size_t{1} << 20;  // of a request, not yet taken; more pauses it
+  bool plan_ahead = false;     // the next plan is made before the step at hand is committed
+  bool paused = false;         // nothing runs before resume()
 };
 
 class Engine : private Runner::Sink {
@@ -42,47 +49,86 @@ class Engine : private Runner::Sink {
 
   // Tokens that one request may hold: the context, or what all pages hold if that is less.
   int64_t capacity() const { return capacity_; }
-  // Error(queue_full). The request must fit capacity().
-  void submit(std::shared_ptr<Request> request);
-  const std::shared_ptr<Wake>& wake() const { return wake_; }
+  // Tokens that all pages hold together (of the groups that keep everything, the smallest).
+  int64_t tokens() const { return tokens_; }
+  // Error(queue_full). The prompt must fit capacity(). tokenizer and queue may be null.
+  std::shared_ptr<Request> submit(const std::vector<int32_t>& prompt, SamplingParams params,
+                                  const Tokenizer* tokenizer,
+                                  std::shared_ptr<CompletionQueue> queue, uint64_t tag);
+  void resume();
   EngineStats stats() const noexcept;
+  const std::vector<int64_t>& host_slots() const { return host_slots_; }  // [groups]
+
+  // Runs `job` on the owner thread between two steps, waits for it and rethrows what it throws.
+  // Error(shutdown) if the engine ends first. Not from the owner thread.
+  using Job = std::function<void(Scheduler&, Model&)>;
+  void between_steps(const Job& job);
 
  private:
+  struct Errand {
+    const Job* job;
+    bool done = false;
+    std::exception_ptr error;
+  };
+  static SchedulerLimits scheduler_limits(const EngineOptions& options, const Model& model,
+                                          const std::vector<int64_t>& host_slots);
+
   void loop() noexcept;
   bool wait_for_work();
+  bool work_waits() const;  // under wake_->mutex
   void take_inbox();
-  void end_cancelled();
+  void heed(const std::vector<std::weak_ptr<Request>>& attention, bool all);
+  void heed(Request& request);
+  void end_late(int64_t now_ns);
+  void do_errands();
+
   void step();
+  void make_plan(int which);
+  void settle_plan();  // executes the page moves of a plan made ahead
   void welcome(const StepPlan& plan, int64_t now_ns);
   void finish_step(const StepPlan& plan);
-  void fail_step(const StepPlan& plan, Status status, const std::string& text) noexcept;
+  void fail_step(Status status, const std::string& text) noexcept;
   void fail_all(Status status, const std::string& text) noexcept;
-  void retire(Request& request) noexcept;  // publishes its end; pages are free before
-  void update_counts() noexcept;
-  void drawn(Request&, const SampleResult&, const TokenLogprob* top) override;
-  void scored(Request&, int32_t position, const SampleResult&, const TokenLogprob* top) override;
+  void end_all_samples(Request& request, Finish finish, Status status, const std::string& text);
+  void retire(Sample& sample) noexcept;  // publishes its end; its pages are free before
+  void forget(Request& request) noexcept;
+  void leave_line() noexcept;
+  void update_counts(const StepPlan* plan) noexcept;
+  void drawn(Sample&, const SampleResult&, const TokenLogprob* top) override;
+  void scored(Sample&, int32_t position, const SampleResult&, const TokenLogprob* top) override;
+  StepPlan* ahead() { return planned_ ? &plans_[current_] : nullptr; }
 
   Model& model_;
   const EngineOptions options_;
+  const std::vector<int64_t> host_slots_;
   PagePools pages_;
   Scheduler scheduler_;
   Runner runner_;
-  int64_t capacity_;
-  StepPlan plan_;
-  std::vector<std::shared_ptr<Request>> live_;     // in the scheduler
+  PageMover mover_;
+  StepCost cost_;
+  int64_t capacity_, tokens_;
+  // Two plans: with plan_ahead one is made while the other runs.
+  StepPlan plans_[2];
+  std::vector<PagePools::Freed> freed_[2];  // to be poisoned before that plan's pages are written
+  int current_ = 0;       // the plan that runs next
+  bool planned_ = false;  // plans_[current_] is made already
+  // What runs beside prefill: of the last plan.
+  int32_t last_decodes_ = 0;
+  double last_decode_keys_ = 0, last_prefill_context_ = 0;
+
+  std::vector<std::shared_ptr<Request>> live_;     // known to the scheduler
   std::vector<std::shared_ptr<Request>> arrived_;  // taken from the inbox
-  uint64_t next_arrival_ = 0;
+  int64_t paused_ = 0;                             // samples whose consumer is slow
+  int64_t next_deadline_ns_;
 
   const std::shared_ptr<Wake> wake_;
   std::vector<std::shared_ptr<Request>> inbox_;  // under wake_->mutex
-  size_t waiting_limit_used_ = 0;                // under wake_->mutex: submitted, not yet run
-  bool stop_ = false;                            // under wake_->mutex
+  std::vector<Errand*> errands_;                 // under wake_->mutex
+  std::condition_variable errand_done_;
+  bool stop_ = false, held_ = false;             // under wake_->mutex
+  std::atomic<int64_t> in_line_{0};              // samples submitted and never run
 
-  struct Counters {
-    std::atomic<uint64_t> running{0}, waiting{0}, pages_used{0}, steps{0}, prompt_tokens{0},
-        generated_tokens{0}, finished{0}, preemptions{0}, step_ns{0}, model_ns{0};
-  } counters_;
-  uint64_t pages_total_;
+  Counters counters_;
   std::thread thread_;
 };
 

@@ -1,64 +1,49 @@
-// A request: its tokens and parameters, its state, and the queue of its output.
-//
-// The owner thread writes Sequence and everything under "owner thread"; the consumer side is safe
-// from any thread. Output passes through one mutex, in two buffers whose memory is reused.
+// A request: its parameters, its samples, its state, and where its output is taken. The consumer
+// side is safe from any thread; output passes through one mutex, in two buffers whose memory is
+// reused.
 #pragma once
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/error.h"
 #include "engine/completion.h"
 #include "engine/params.h"
-#include "engine/plan.h"
-#include "text/stream.h"
+#include "engine/sample.h"
 
 namespace orlop {
 
+class Request;
+
 enum class RequestState : int32_t { waiting, running, done, cancelled, failed };
-enum class Finish : int32_t { none, stop, length, cancelled, error };
 
 // Wakes the owner thread. Outlives the engine as long as a request knows it.
 struct Wake {
   std::mutex mutex;
   std::condition_variable changed;
-  bool poked = false;  // under mutex: something may be cancelled
-  void poke() noexcept;
+  // Under mutex: requests that were cancelled or read again. look_at_all: memory lacked to list one.
+  std::vector<std::weak_ptr<Request>> attention;
+  bool look_at_all = false;
+  void attend(std::weak_ptr<Request> request) noexcept;
 };
 
-// What came since the last get.
-struct Output {
-  std::string text;
-  std::vector<int32_t> tokens;
-  std::vector<float> logprobs;           // [tokens] if asked for
-  std::vector<TokenLogprob> top;         // [tokens, n_top]
-  std::vector<float> prompt_logprobs;    // [prompt]
-  std::vector<TokenLogprob> prompt_top;  // [prompt, n_prompt_top]
-  bool has_prompt_logprobs = false;
-  Finish finish = Finish::none;
-  Status error = Status::ok;
-  std::string message;
-  int32_t stop_token = -1, stop_index = -1;
-
-  bool empty() const {
-    return text.empty() && tokens.empty() && !has_prompt_logprobs && finish == Finish::none;
-  }
-  void clear();
-  void append(Output& more);  // moves; `more` is left clear, its memory kept for reuse
+// What a request must know of its engine.
+struct RequestSetup {
+  int32_t vocab = 0;
+  const Tokenizer* tokenizer = nullptr;  // null: there is no text
+  size_t output_bytes = size_t{1} << 20; // output not yet taken, all samples; more pauses
+  bool shares_prefixes = true;
 };
 
-class Request : public Sequence {
+class Request : public std::enable_shared_from_this<Request> {
  public:
-  // queue may be null. tokenizer may be null: then there is no text.
-  Request(std::vector<int32_t> prompt, SamplingParams params, int32_t vocab,
-          const Tokenizer* tokenizer, std::shared_ptr<Wake> wake,
-          std::shared_ptr<CompletionQueue> queue, uint64_t tag);
+  // queue may be null.
+  Request(const std::vector<int32_t>& prompt, SamplingParams params, const RequestSetup& setup,
+          std::shared_ptr<Wake> wake, std::shared_ptr<CompletionQueue> queue, uint64_t tag);
   ~Request();
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
@@ -66,6 +51,7 @@ class Request : public Sequence {
   const SamplingParams& params() const { return params_; }
   int32_t top_width() const { return width(params_.logprobs); }
   int32_t prompt_top_width() const { return width(params_.prompt_logprobs); }
+  int64_t prompt_tokens() const { return prompt_tokens_; }
 
   // ---- consumer side ----
   // ok: *out lives until the next get. timeout, end. Error(busy) if another get is inside,
@@ -77,63 +63,44 @@ class Request : public Sequence {
 
   struct Info {
     RequestState state;
-    Finish finish;
+    Finish finish;  // of n samples the worst: error, cancelled, then the last one's
     Status error;
-    uint64_t prompt_tokens, cached_tokens, generated_tokens, seed;
+    uint64_t prompt_tokens, cached_tokens, generated_tokens, seed, samples;
     int64_t queued_ns, scheduled_ns, first_token_ns, last_token_ns;
   };
   Info info() const noexcept;
 
   // ---- owner thread ----
   bool cancel_wanted() const noexcept { return cancel_.load(std::memory_order_acquire); }
-  int64_t generated() const { return static_cast<int64_t>(tokens.size()) - prompt_tokens; }
-  bool ended() const { return staged_.finish != Finish::none; }
-  // Tokens that may not be drawn next (min_tokens), or empty.
-  const std::vector<int32_t>* forbidden() const;
-  const std::vector<TokenCount>& counts() const { return counts_; }
-  // The first prompt token whose logprob is still wanted (prompt length: none).
-  int32_t unscored() const { return unscored_; }
-
-  void mark_scheduled(int64_t now_ns) noexcept;
-  void add_prompt_logprob(int32_t position, float logprob, const TokenLogprob* top);
-  // Appends a drawn token and decides whether it ends the request.
-  void add_token(int32_t token, float logprob, const TokenLogprob* top, int64_t now_ns);
-  void end(Finish finish);
-  void end_with_error(Status status, const std::string& message) noexcept;
-  // Hands over what was staged. After a finished output nothing may be staged. If memory lacks it
-  // throws, and may be called again.
-  void publish();
-  // The end alone, without what is staged: for when publish() has no memory.
-  void publish_bare_end() noexcept;
-  bool retired = false;  // engine: its end was published
+  std::vector<std::unique_ptr<Sample>>& samples() { return samples_; }
+  bool ended() const { return ended_samples_ == samples_.size(); }
+  void mark_scheduled(int64_t now_ns, int32_t cached_tokens) noexcept;
+  size_t live_at = 0;  // engine: its place in the list of requests
 
  private:
+  friend class Sample;
   int32_t width(int32_t wanted) const {
-    return wanted == logprobs_all ? vocab_ : wanted > 0 ? wanted : 0;
+    return wanted == logprobs_all ? setup_.vocab : wanted > 0 ? wanted : 0;
   }
-  void count(int32_t token, bool in_prompt);
+  void show_token(int64_t now_ns) noexcept;
   void show_end(Finish finish, Status error) noexcept;
+  void hand_over(Sample& sample);  // under mutex_: the sample has output
 
   const SamplingParams params_;
-  const int32_t vocab_;
-  const Tokenizer* const tokenizer_;
+  const RequestSetup setup_;
+  const int64_t prompt_tokens_;
   const std::shared_ptr<Wake> wake_;
   const std::shared_ptr<CompletionQueue> queue_;
-
-  // owner thread
-  std::optional<TextStream> stream_;
-  std::vector<TokenCount> counts_;
-  std::unordered_map<int32_t, size_t> count_at_;
-  int32_t unscored_ = 0;
-  Output staged_;
+  std::vector<std::unique_ptr<Sample>> samples_;
+  size_t ended_samples_ = 0;  // owner thread
 
   // shared
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
-  Output pending_;              // under mutex_
-  CompletionQueue::Node node_;  // under the queue's mutex
-  bool delivered_end_ = false;  // under mutex_
+  std::vector<Sample*> ready_;  // under mutex_: samples with output, the oldest first
+  size_t delivered_ends_ = 0;   // under mutex_
   bool abandoned_ = false;      // under mutex_
+  CompletionQueue::Node node_;  // under the queue's mutex
   std::atomic<bool> getting_{false};
   Output taken_;  // the consumer's, between two gets
 
@@ -141,7 +108,7 @@ class Request : public Sequence {
   std::atomic<RequestState> state_{RequestState::waiting};
   std::atomic<Finish> finish_{Finish::none};
   std::atomic<Status> error_{Status::ok};
-  std::atomic<uint64_t> generated_count_{0};
+  std::atomic<uint64_t> generated_count_{0}, cached_count_{0};
   std::atomic<int64_t> queued_ns_{0}, scheduled_ns_{0}, first_token_ns_{0}, last_token_ns_{0};
 };
 

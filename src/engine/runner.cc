@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/request.h"
 
 namespace orlop {
 static_assert(max_page_groups == max_cache_groups);
@@ -22,7 +23,7 @@ Runner::Runner(Model& model) : model_(model), vocab_(model.config().vocab) {
   }
   logit_rows_.reserve(rows);
   wanted_.reserve(rows);
-  params_.resize(slice);
+  params_.reserve(rows);
   results_.resize(slice);
   top_.resize(std::max(static_cast<size_t>(vocab_), slice * 32));
 }
@@ -32,7 +33,9 @@ void Runner::pack(const StepPlan& plan) {
   positions_.clear();
   logit_rows_.clear();
   wanted_.clear();
+  params_.clear();
   max_context_ = 0;
+  keys_ = 0;
   for (Group& g : groups_) {
     g.seqs.clear();
     g.page_table.clear();
@@ -40,15 +43,18 @@ void Runner::pack(const StepPlan& plan) {
   }
   const int32_t page_tokens = model_.limits().page_tokens;
   for (const PlanSeq& p : plan.seqs) {
-    auto& request = static_cast<Request&>(*p.sequence);
+    auto& sample = static_cast<Sample&>(*p.sequence);
     const auto row_begin = static_cast<int32_t>(tokens_.size());
     const int32_t end = p.begin + p.rows;
     for (size_t i = 0; i < groups_.size(); ++i) {
       Group& g = groups_[i];
-      const std::vector<int32_t>& pages = request.pages[i];
-      g.seqs.push_back({row_begin, p.rows, p.begin, static_cast<int32_t>(g.page_table.size())});
+      const std::vector<int32_t>& pages = sample.pages[i];
+      g.seqs.push_back({row_begin, p.rows, p.begin, static_cast<int32_t>(g.page_table.size()),
+                        sample.seat});
       const int32_t used = (end + page_tokens - 1) / page_tokens;
-      g.page_table.insert(g.page_table.end(), pages.begin(), pages.begin() + used);
+      // Behind a window there is no page; none is read there either.
+      for (int32_t page = 0; page < used; ++page)
+        g.page_table.push_back(std::max(0, pages[static_cast<size_t>(page)]));
       for (int32_t pos = p.begin; pos < end; ++pos)
         g.slots.push_back(pages[static_cast<size_t>(pos / page_tokens)] * page_tokens +
                           pos % page_tokens);
@@ -56,26 +62,28 @@ void Runner::pack(const StepPlan& plan) {
     for (int32_t pos = p.begin; pos < end; ++pos) {
       // Row pos gives the distribution of token pos + 1.
       const bool draw = p.draw && pos + 1 == end;
-      const bool score = pos + 1 < request.prompt_tokens && pos + 1 >= request.unscored();
+      const bool score = pos + 1 < sample.prompt_tokens && pos + 1 >= sample.unscored();
       if (draw || score) {
         logit_rows_.push_back(static_cast<int32_t>(tokens_.size()));
-        wanted_.push_back({&request, pos + 1, draw});
+        wanted_.push_back({&sample, pos + 1, draw});
+        params_.push_back(sample_row(wanted_.back()));
       }
-      tokens_.push_back(request.tokens[static_cast<size_t>(pos)]);
+      tokens_.push_back(sample.tokens[static_cast<size_t>(pos)]);
       positions_.push_back(pos);
     }
     max_context_ = std::max(max_context_, end);
+    keys_ += 0.5 * p.rows * (static_cast<double>(p.begin) + end + 1);
   }
 }
 
 SampleRow Runner::sample_row(const LogitRow& row) const {
-  const Request& request = *row.request;
-  const SamplingParams& p = request.params();
+  const Sample& sample = *row.sample;
+  const SamplingParams& p = sample.params();
   SampleRow s{};
   s.top_p = s.repetition_penalty = 1;
   if (!row.draw) {
-    s.n_logprobs = p.prompt_logprobs;
-    s.given = request.tokens[static_cast<size_t>(row.position)];
+    s.n_logprobs = sample.prompt_logprobs();
+    s.given = sample.tokens[static_cast<size_t>(row.position)];
     return s;
   }
   s.temperature = p.temperature;
@@ -85,13 +93,13 @@ SampleRow Runner::sample_row(const LogitRow& row) const {
   s.repetition_penalty = p.repetition_penalty;
   s.presence_penalty = p.presence_penalty;
   s.frequency_penalty = p.frequency_penalty;
-  s.seed = p.seed;
+  s.seed = sample.seed();
   s.position = static_cast<uint64_t>(row.position);
-  s.counts = request.counts().data();
-  s.count_n = static_cast<int32_t>(request.counts().size());
+  s.counts = sample.counts().data();
+  s.count_n = static_cast<int32_t>(sample.counts().size());
   s.bias = p.bias.data();
   s.bias_n = static_cast<int32_t>(p.bias.size());
-  if (const std::vector<int32_t>* f = request.forbidden()) {
+  if (const std::vector<int32_t>* f = sample.forbidden()) {
     s.forbidden = f->data();
     s.forbidden_n = static_cast<int32_t>(f->size());
   }
@@ -110,19 +118,17 @@ void Runner::sample(Sink& sink) {
       const int32_t wide = std::max(stride, top_width(wanted_[begin + count]));
       if (count && (count + 1) * static_cast<size_t>(wide) > top_.size()) break;
       stride = wide;
-      params_[count] = sample_row(wanted_[begin + count]);
       ++count;
     }
-    const auto rows = static_cast<int32_t>(count);
-    model_.logits(static_cast<int32_t>(begin), rows);
-    model_.sample(rows, params_.data(), results_.data(), top_.data(), stride);
+    model_.logits(static_cast<int32_t>(begin), static_cast<int32_t>(count));
+    model_.sample(results_.data(), top_.data(), stride);
     for (size_t i = 0; i < count; ++i) {
       const LogitRow& row = wanted_[begin + i];
       const TokenLogprob* top = top_.data() + i * static_cast<size_t>(stride);
       if (row.draw)
-        sink.drawn(*row.request, results_[i], top);
+        sink.drawn(*row.sample, results_[i], top);
       else
-        sink.scored(*row.request, row.position, results_[i], top);
+        sink.scored(*row.sample, row.position, results_[i], top);
     }
     begin += count;
   }
@@ -136,9 +142,14 @@ void Runner::run(const StepPlan& plan, Sink& sink) {
   for (size_t i = 0; i < groups_.size(); ++i)
     batch.groups[i] = {groups_[i].seqs, groups_[i].page_table, groups_[i].slots};
   batch.logit_rows = logit_rows_;
+  batch.samples = params_;
   batch.max_context = max_context_;
+  const int64_t begin = monotonic_ns();
   model_.forward(batch);
+  const int64_t forwarded = monotonic_ns();
   sample(sink);
+  forward_ns_ = forwarded - begin;
+  sample_ns_ = monotonic_ns() - forwarded;
 }
 
 }  // namespace orlop

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/plan.h"
-#include "engine/request.h"
+#include "engine/sample.h"
 #include "model/model.h"
 
 namespace orlop {
@@ -18,18 +18,23 @@ class Runner {
   class Sink {
    public:
     virtual ~Sink() = default;
-    virtual void drawn(Request&, const SampleResult&, const TokenLogprob* top) = 0;
-    virtual void scored(Request&, int32_t position, const SampleResult&,
+    virtual void drawn(Sample&, const SampleResult&, const TokenLogprob* top) = 0;
+    virtual void scored(Sample&, int32_t position, const SampleResult&,
                         const TokenLogprob* top) = 0;
   };
 
   explicit Runner(Model& model);
-  // Every sequence of the plan is a Request. Throws what the model throws.
+  // Every sequence of the plan is a Sample. Throws what the model throws.
   void run(const StepPlan& plan, Sink& sink);
+  // Of the last run: inside the model's forward pass, and its logits and sampling.
+  int64_t forward_ns() const { return forward_ns_; }
+  int64_t sample_ns() const { return sample_ns_; }
+  // Keys that the last run's rows attended to, summed.
+  double keys() const { return keys_; }
 
  private:
   struct LogitRow {
-    Request* request;
+    Sample* sample;
     int32_t position;  // the token that the row speaks of
     bool draw;
   };
@@ -37,7 +42,7 @@ class Runner {
   void sample(Sink& sink);
   SampleRow sample_row(const LogitRow& row) const;
   static int32_t top_width(const LogitRow& row) {
-    return row.draw ? row.request->top_width() : row.request->prompt_top_width();
+    return row.draw ? row.sample->top_width() : row.sample->prompt_top_width();
   }
 
   Model& model_;
@@ -52,7 +57,9 @@ class Runner {
   std::vector<int32_t> logit_rows_;  // [logit rows] rows of the batch
   std::vector<LogitRow> wanted_;     // [logit rows]
   int32_t max_context_ = 0;
-  std::vector<SampleRow> params_;      // [max_logit_rows]
+  double keys_ = 0;
+  int64_t forward_ns_ = 0, sample_ns_ = 0;
+  std::vector<SampleRow> params_;      // [logit rows]
   std::vector<SampleResult> results_;  // [max_logit_rows]
   std::vector<TokenLogprob> top_;      // a slice's rows * widest
 };

@@ -4,27 +4,36 @@
 
 namespace orlop {
 
-KvCache::KvCache(const Config& config, const ModelLimits& limits, const Exec& exec)
-    : exec_(exec),
-      desc_{limits.kv_type, config.kv_heads, config.head_dim, limits.page_tokens},
-      layer_page_bytes_(exec.kernels->kv_page_bytes(desc_)),
-      tail_bytes_(exec.kernels->kv_tail_bytes(desc_)),
-      layer_pages_(static_cast<size_t>(config.layers)) {
+std::vector<CacheGroup> cache_groups(const Config& config, size_t layer_page_bytes) {
+  std::vector<CacheGroup> groups;
   for (int32_t layer = 0; layer < config.layers; ++layer) {
     const bool windowed =
         config.window > 0 && !config.layer_window.empty() &&
         config.layer_window[static_cast<size_t>(layer)];
     const int32_t window = windowed ? config.window : 0;
     size_t g = 0;
-    while (g < groups_.size() && groups_[g].window != window) ++g;
-    if (g == groups_.size()) {
-      groups_.emplace_back();
-      groups_.back().window = window;
+    while (g < groups.size() && groups[g].window != window) ++g;
+    if (g == groups.size()) {
+      groups.emplace_back();
+      groups.back().window = window;
     }
-    groups_[g].layers.push_back(layer);
-    groups_[g].page_bytes += layer_page_bytes_;
-    layer_group_.push_back(static_cast<int>(g));
+    groups[g].layers.push_back(layer);
+    groups[g].page_bytes += layer_page_bytes;
   }
+  return groups;
+}
+
+KvCache::KvCache(const Config& config, const ModelLimits& limits, const Exec& exec)
+    : exec_(exec),
+      desc_{limits.kv_type, config.kv_heads, config.head_dim, limits.page_tokens},
+      layer_page_bytes_(exec.kernels->kv_page_bytes(desc_)),
+      tail_bytes_(exec.kernels->kv_tail_bytes(desc_)),
+      layer_group_(static_cast<size_t>(config.layers)),
+      layer_pages_(static_cast<size_t>(config.layers)) {
+  groups_ = cache_groups(config, layer_page_bytes_);
+  for (size_t g = 0; g < groups_.size(); ++g)
+    for (const int32_t layer : groups_[g].layers)
+      layer_group_[static_cast<size_t>(layer)] = static_cast<int>(g);
 }
 
 void KvCache::allocate(const std::vector<int64_t>& pages, int32_t seats) {

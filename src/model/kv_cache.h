@@ -9,6 +9,9 @@
 
 namespace orlop {
 
+// The groups of a model: its layers by window, in the order of their first layers.
+std::vector<CacheGroup> cache_groups(const Config& config, size_t layer_page_bytes);
+
 class KvCache {
  public:
   KvCache(const Config& config, const ModelLimits& limits, const Exec& exec);

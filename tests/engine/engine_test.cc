@@ -63,18 +63,27 @@ TEST(the_context_s_end_is_a_length) {
   CHECK(cut.tokens.size() == 38 && cut.finish == Finish::length);
 }
 
+// Everything at once: few pages, windows, shared prefixes, several samples, priorities, slow
+// readers, a second tier, plans made ahead, cancels.
 TEST(random_lives_equal_lone_ones) {
-  std::mt19937_64 random(7);
-  uint64_t preemptions = 0, cancelled = 0;
-  for (int round = 0; round < 150; ++round) {
+  uint64_t preemptions = 0, cancelled = 0, hits = 0, pauses = 0, came_back = 0, copies = 0;
+  const auto rounds = static_cast<int>(soak_factor() * 300);
+  for (int round = 0; round < rounds; ++round) {
+    std::mt19937_64 random(static_cast<uint64_t>(round) + 7);
     Setup s;
-    s.page_tokens = 16;
-    s.pages = 8 + static_cast<int64_t>(random() % 6);
+    const int32_t page_sizes[] = {8, 16, 16, 32, 48};
+    s.page_tokens = page_sizes[random() % 5];
+    s.pages = 128 / s.page_tokens + 2 + static_cast<int64_t>(random() % 8);
     s.step_tokens = 1 + static_cast<int32_t>(random() % 50);
     s.max_running = 1 + static_cast<int32_t>(random() % 8);
-    s.groups = 1 + static_cast<int>(random() % 2);
-    s.logit_rows = 1 + static_cast<int32_t>(random() % 9);
-    s.logit_rows = std::min(s.logit_rows, s.step_tokens);
+    if (random() % 2) s.windows = {0, 5 + static_cast<int32_t>(random() % 60)};
+    s.logit_rows = std::min(1 + static_cast<int32_t>(random() % 9), s.step_tokens);
+    s.prefix_cache = random() % 4;
+    s.plan_ahead = random() % 2;
+    s.fcfs = random() % 3 == 0;
+    s.host_pages = random() % 2 ? random() % 20 : 0;
+    if (random() % 3 == 0) s.output_bytes = 1 + random() % 60;
+    if (random() % 3 == 0) s.itl_target_ns = 1 + static_cast<int64_t>(random() % 100000);
     Rig rig(s);
     struct Life {
       std::vector<int32_t> prompt;
@@ -82,31 +91,53 @@ TEST(random_lives_equal_lone_ones) {
       bool cancels;
     };
     std::vector<Life> lives;
+    const std::vector<int32_t> common = random_prompt(random, 90);
     for (int i = 0; i < 12; ++i) {
       Life l;
       l.prompt = random_prompt(random, 100);
-      l.request = rig.submit(l.prompt, random_params(random));
+      if (random() % 2)  // as far as one prompt may go
+        std::copy_n(common.begin(), std::min(common.size(), l.prompt.size()), l.prompt.begin());
+      GivenParams g = random_params(random);
+      if (random() % 4 == 0) g.n = 1 + static_cast<uint32_t>(random() % 4);
+      g.priority = static_cast<int32_t>(random() % 3) - 1;
+      if (random() % 4 == 0) g.cache_salt = "salt";
+      l.request = rig.submit(l.prompt, g);
       l.cancels = random() % 4 == 0;
       lives.push_back(l);
       if (random() % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
       if (l.cancels) l.request->cancel();
     }
+    std::shuffle(lives.begin(), lives.end(), random);
     for (Life& l : lives) {
-      const Result got = collect(*l.request);
-      const Result want = lone(l.prompt, l.request->params());
-      if (l.cancels && got.finish == Finish::cancelled) {
-        ++cancelled;
-        CHECK(got.tokens.size() <= want.tokens.size() &&
-              std::equal(got.tokens.begin(), got.tokens.end(), want.tokens.begin()));
-      } else {
-        check_same(got, want);
+      pauses += rig.engine->stats().paused;
+      const std::vector<Result> all = collect_all(*l.request);
+      for (uint32_t i = 0; i < all.size(); ++i) {
+        const Result& got = all[i];
+        const Result want = lone(l.prompt, l.request->params(), i);
+        if (l.cancels && got.finish == Finish::cancelled) {
+          ++cancelled;
+          CHECK(got.tokens.size() <= want.tokens.size() &&
+                std::equal(got.tokens.begin(), got.tokens.end(), want.tokens.begin()));
+        } else {
+          check_same(got, want);
+        }
       }
     }
     CHECK(rig.settles());
-    CHECK(rig.engine->stats().finished == 12);
-    preemptions += rig.engine->stats().preemptions;
+    const EngineStats stats = rig.engine->stats();
+    CHECK(stats.finished == 12);
+    preemptions += stats.preemptions;
+    hits += stats.prefix_hit_tokens;
+    came_back += stats.host_pages_in;
+    copies += static_cast<uint64_t>(rig.model.copied);
+    if (failures()) {
+      std::printf("round %d\n", round);
+      return;
+    }
   }
-  CHECK(preemptions > 20 && cancelled > 10);  // else nothing hard was tried
+  // Else nothing hard was tried.
+  CHECK(preemptions > 20 && cancelled > 10 && hits > 100 && pauses > 10 && came_back > 10 &&
+        copies > 10);
 }
 
 TEST(cancel_is_quick_and_final) {
@@ -166,6 +197,7 @@ TEST(no_token_to_draw_is_that_request_s_failure) {
 TEST(freed_pages_are_poisoned) {
   Setup s;
   s.pages = 10;
+  s.prefix_cache = false;
   Rig rig(s);
   CHECK(rig.model.poisoned == 10);  // at start: nothing was written
   GivenParams g;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <map>
 #include <set>
 #include <thread>
 #include <vector>
@@ -79,72 +80,122 @@ inline SampleResult fake_sample(const std::vector<float>& raw, const SampleRow& 
 
 class FakeModel : public Model {
  public:
-  FakeModel(const ModelLimits& limits, int32_t vocab, int groups) : limits_(limits) {
+  // windows: of the cache groups, the first of them 0 (it keeps the whole history).
+  FakeModel(const ModelLimits& limits, int32_t vocab, const std::vector<int32_t>& windows)
+      : limits_(limits) {
     config_.vocab = vocab;
     config_.max_position = limits.max_context;
-    groups_.resize(static_cast<size_t>(groups));
-    for (CacheGroup& g : groups_) g.page_bytes = 1024;
+    for (const int32_t w : windows) {
+      groups_.emplace_back();
+      groups_.back().window = w;
+      groups_.back().page_bytes = sizeof(Cell) * static_cast<size_t>(limits.page_tokens);
+    }
   }
   const Config& config() const override { return config_; }
   const ModelLimits& limits() const override { return limits_; }
   const std::vector<CacheGroup>& groups() const override { return groups_; }
   size_t weight_bytes() const override { return 0; }
   size_t workspace_bytes() const override { return 0; }
+  size_t seat_bytes() const override { return sizeof(Cell) * tile; }
 
   void allocate_cache(const std::vector<int64_t>& pages) override {
     for (const int64_t n : pages)
       cache_.emplace_back(static_cast<size_t>(n * limits_.page_tokens), Cell{});
+    tails_.assign(static_cast<size_t>(limits_.max_seqs) * tile, Cell{});
   }
   void poison_page(int group, int32_t page) override {
     for (int32_t i = 0; i < limits_.page_tokens; ++i)
       cell(group, page * limits_.page_tokens + i) = Cell{};
     ++poisoned;
   }
+  void copy_page(int group, int32_t from, int32_t to) override {
+    for (int32_t i = 0; i < limits_.page_tokens; ++i)
+      cell(group, to * limits_.page_tokens + i) = cell(group, from * limits_.page_tokens + i);
+    ++copied;
+  }
+  void copy_seat(int32_t from, int32_t to) override {
+    for (int32_t i = 0; i < tile; ++i) tail(to, i) = tail(from, i);
+  }
+  void read_page(int group, int32_t page, void* host) override {
+    std::copy_n(&cell(group, page * limits_.page_tokens), limits_.page_tokens,
+                static_cast<Cell*>(host));
+    ++moved_out;
+  }
+  void write_page(int group, int32_t page, const void* host) override {
+    std::copy_n(static_cast<const Cell*>(host), limits_.page_tokens,
+                &cell(group, page * limits_.page_tokens));
+    ++moved_in;
+  }
+  void sync() override {}
 
   void forward(const Batch& b) override {
     const int now = ++forwards;
     if (delay_us) std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
     if (now == throw_at) fail(Status::internal, "the fake fails");
+    if (!checks) return forward_unchecked(b);
     check_shape(b);
+    check_tails(b);
     for (size_t g = 0; g < groups_.size(); ++g)
       for (size_t r = 0; r < b.tokens.size(); ++r)
         cell(static_cast<int>(g), b.groups[g].slots[r]) = {b.tokens[r], b.positions[r]};
     kept_.clear();
     for (const int32_t row : b.logit_rows) kept_.push_back(history(b, row));
+    samples_.assign(b.samples.begin(), b.samples.end());
+    CHECK(samples_.size() == kept_.size());
+    rows_computed += static_cast<int64_t>(b.tokens.size());
   }
 
   const float* logits(int32_t begin, int32_t count) override {
     CHECK(count > 0 && count <= limits_.max_logit_rows);
     CHECK(begin >= 0 && static_cast<size_t>(begin + count) <= kept_.size());
+    begin_ = begin;
     rows_.clear();
+    if (!checks) {
+      rows_.resize(static_cast<size_t>(count));
+      return nullptr;
+    }
     for (int32_t i = 0; i < count; ++i)
       rows_.push_back(fake_logits(kept_[static_cast<size_t>(begin + i)], config_.vocab));
     return rows_[0].data();
   }
-  void sample(int32_t rows, const SampleRow* params, SampleResult* results, TokenLogprob* top,
-              int32_t top_stride) override {
-    CHECK(static_cast<size_t>(rows) == rows_.size());
-    for (int32_t i = 0; i < rows; ++i) {
-      CHECK(params[i].n_logprobs <= top_stride);
-      results[i] = fake_sample(rows_[static_cast<size_t>(i)], params[i],
-                               top + static_cast<ptrdiff_t>(i) * top_stride);
+  void sample(SampleResult* results, TokenLogprob* top, int32_t top_stride) override {
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      if (!checks) {
+        results[i] = {5, -1.0f};
+        continue;
+      }
+      const SampleRow& p = samples_[static_cast<size_t>(begin_) + i];
+      CHECK(p.n_logprobs <= top_stride);
+      results[i] = fake_sample(rows_[i], p, top + static_cast<ptrdiff_t>(i) * top_stride);
       if (nan_token >= 0 && results[i].token == nan_token) results[i].token = -1;
     }
   }
 
-  std::atomic<int> forwards{0}, poisoned{0};
-  int throw_at = -1;   // the forward that throws
-  int nan_token = -1;  // drawing this token is reported as "none can be drawn"
-  int delay_us = 0;
+  std::atomic<int> forwards{0}, poisoned{0}, copied{0}, moved_out{0}, moved_in{0};
+  std::atomic<int64_t> rows_computed{0};
+  std::atomic<int> throw_at{-1};  // the forward that throws
+  int nan_token = -1;             // drawing this token is reported as "none can be drawn"
+  std::atomic<int> delay_us{0};
+  bool checks = true;             // false: for timing what surrounds it
 
  private:
+  static constexpr int32_t tile = 16;  // as a quantized cache keeps the keys of an open tile apart
   struct Cell {
     int32_t token = -7, position = -7;
+    bool operator==(const Cell&) const = default;
   };
   Cell& cell(int group, int32_t slot) {
     std::vector<Cell>& c = cache_[static_cast<size_t>(group)];
     if (slot < 0 || static_cast<size_t>(slot) >= c.size()) fail(Status::internal, "slot ", slot);
     return c[static_cast<size_t>(slot)];
+  }
+  Cell& tail(int32_t seat, int32_t at) {
+    if (seat < 0 || seat >= limits_.max_seqs) fail(Status::internal, "seat ", seat);
+    return tails_[static_cast<size_t>(seat * tile + at)];
+  }
+  void forward_unchecked(const Batch& b) {
+    kept_.resize(b.logit_rows.size());
+    rows_computed += static_cast<int64_t>(b.tokens.size());
   }
 
   void check_shape(const Batch& b) {
@@ -161,23 +212,46 @@ class FakeModel : public Model {
       CHECK(group.slots.size() == rows);
       CHECK(group.seqs.size() <= static_cast<size_t>(limits_.max_seqs));
       int32_t row = 0;
-      std::set<int32_t> pages;  // no page serves two sequences
+      std::set<int32_t> seats;
+      std::map<int32_t, int> readers;  // of each page
+      std::set<int32_t> written;       // each by one sequence that alone holds it
       for (size_t s = 0; s < group.seqs.size(); ++s) {
         const AttentionSeq& q = group.seqs[s];
         CHECK(q.row_begin == row && q.rows > 0);
+        CHECK(seats.insert(q.seat).second);
         row += q.rows;
         CHECK(q.pos_begin + q.rows <= b.max_context);
         CHECK(q.pos_begin + q.rows <= limits_.max_context);
-        for (int32_t p = 0; p < q.pos_begin + q.rows; p += limits_.page_tokens)
-          CHECK(pages.insert(page(group, q, p)).second);
+        const int32_t from = first_visible(g, q.pos_begin);
+        for (int32_t p = from / limits_.page_tokens * limits_.page_tokens; p < q.pos_begin + q.rows;
+             p += limits_.page_tokens)
+          ++readers[page(group, q, p)];
         for (int32_t i = 0; i < q.rows; ++i) {
           const int32_t pos = q.pos_begin + i;
           CHECK(b.positions[static_cast<size_t>(q.row_begin + i)] == pos);
           CHECK(group.slots[static_cast<size_t>(q.row_begin + i)] == slot(group, q, pos));
+          written.insert(page(group, q, pos));
         }
       }
+      for (const int32_t p : written) CHECK(readers[p] == 1);
       CHECK(static_cast<size_t>(row) == rows);
     }
+  }
+  // What a seat keeps of its sequence's open tile is what the sequence left there.
+  void check_tails(const Batch& b) {
+    if (limits_.page_tokens % tile) return;
+    for (const AttentionSeq& q : b.groups[0].seqs) {
+      for (int32_t pos = q.pos_begin / tile * tile; pos < q.pos_begin; ++pos)
+        CHECK(tail(q.seat, pos % tile) == cell(0, slot(b.groups[0], q, pos)));
+      const int32_t end = q.pos_begin + q.rows;
+      for (int32_t pos = std::max(q.pos_begin, (end - 1) / tile * tile); pos < end; ++pos)
+        tail(q.seat, pos % tile) = {b.tokens[static_cast<size_t>(q.row_begin + pos - q.pos_begin)],
+                                    pos};
+    }
+  }
+  int32_t first_visible(size_t g, int32_t pos) const {
+    const int32_t window = groups_[g].window;
+    return window > 0 ? std::max(0, pos - window + 1) : 0;
   }
   int32_t page(const Batch::Group& g, const AttentionSeq& s, int32_t pos) const {
     return g.page_table[static_cast<size_t>(s.page_begin + pos / limits_.page_tokens)];
@@ -185,32 +259,36 @@ class FakeModel : public Model {
   int32_t slot(const Batch::Group& g, const AttentionSeq& s, int32_t pos) const {
     return page(g, s, pos) * limits_.page_tokens + pos % limits_.page_tokens;
   }
-  // Tokens up to a row, as every group's cache holds them.
+  // Tokens up to a row, as every group's cache holds what its window shows.
   std::vector<int32_t> history(const Batch& b, int32_t row) {
-    std::vector<int32_t> first;
+    std::vector<int32_t> all;
     for (size_t g = 0; g < groups_.size(); ++g) {
       const Batch::Group& group = b.groups[g];
       const auto s = std::find_if(group.seqs.begin(), group.seqs.end(), [&](const AttentionSeq& q) {
         return row >= q.row_begin && row < q.row_begin + q.rows;
       });
-      std::vector<int32_t> read;
-      for (int32_t pos = 0; pos <= s->pos_begin + row - s->row_begin; ++pos) {
+      const int32_t last = s->pos_begin + row - s->row_begin;
+      for (int32_t pos = first_visible(g, last); pos <= last; ++pos) {
         const Cell& c = cell(static_cast<int>(g), slot(group, *s, pos));
         CHECK(c.position == pos);
-        read.push_back(c.token);
+        if (g == 0)
+          all.push_back(c.token);
+        else
+          CHECK(c.token == all[static_cast<size_t>(pos)]);
       }
-      if (g == 0) first = read;
-      CHECK(read == first);
     }
-    return first;
+    return all;
   }
 
   Config config_;
   ModelLimits limits_;
   std::vector<CacheGroup> groups_;
   std::vector<std::vector<Cell>> cache_;  // [groups][slots]
+  std::vector<Cell> tails_;               // [seats, tile]
   std::vector<std::vector<int32_t>> kept_;
+  std::vector<SampleRow> samples_;
   std::vector<std::vector<float>> rows_;
+  int32_t begin_ = 0;
 };
 
 }  // namespace orlop::test

@@ -1,6 +1,7 @@
 // An engine over the fake model, and what a request must give: computed by itself, straight from
 // the fake's definition.
 #pragma once
+#include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
@@ -13,22 +14,37 @@ namespace orlop::test {
 
 constexpr int32_t vocab = 37;
 
+// How much longer than usual random tests run: ORLOP_SOAK=20 makes it twenty times.
+inline double soak_factor() {
+  const char* s = std::getenv("ORLOP_SOAK");
+  return s && std::atof(s) > 0 ? std::atof(s) : 1.0;
+}
+
 struct Setup {
   int32_t step_tokens = 24, max_running = 5, context = 128, page_tokens = 16, logit_rows = 4;
   int64_t pages = 40;
-  int groups = 1;
+  std::vector<int32_t> windows{0};
   int32_t max_waiting = 100000;
-  bool poison = true;
+  bool poison = true, prefix_cache = true, plan_ahead = false, fcfs = false, held = false;
+  size_t host_pages = 0, output_bytes = size_t{1} << 20;
+  int64_t itl_target_ns = 0;
 };
 
 struct Rig {
-  explicit Rig(const Setup& s) : model(limits(s), vocab, s.groups) {
+  explicit Rig(const Setup& s) : model(limits(s), vocab, s.windows) {
     EngineOptions o;
     o.step_tokens = s.step_tokens;
     o.max_running = s.max_running;
     o.max_waiting = s.max_waiting;
     o.poison = s.poison;
-    o.pages.assign(static_cast<size_t>(s.groups), s.pages);
+    o.prefix_cache = s.prefix_cache;
+    o.plan_ahead = s.plan_ahead;
+    o.fcfs = s.fcfs;
+    o.paused = s.held;
+    o.output_bytes = s.output_bytes;
+    o.itl_target_ns = s.itl_target_ns;
+    for (const CacheGroup& g : model.groups()) o.host_tier_bytes += s.host_pages * g.page_bytes;
+    o.pages.assign(s.windows.size(), s.pages);
     model.allocate_cache(o.pages);
     engine = std::make_unique<Engine>(model, o);
   }
@@ -52,10 +68,7 @@ struct Rig {
   std::shared_ptr<Request> submit(const std::vector<int32_t>& prompt, const GivenParams& g,
                                   std::shared_ptr<CompletionQueue> queue = nullptr,
                                   uint64_t tag = 0) {
-    auto r = std::make_shared<Request>(prompt, resolve(prompt, g), vocab, nullptr, engine->wake(),
-                                       std::move(queue), tag);
-    engine->submit(r);
-    return r;
+    return engine->submit(prompt, resolve(prompt, g), nullptr, std::move(queue), tag);
   }
   // Waits until the engine has put everything away.
   bool settles() const {
@@ -87,10 +100,13 @@ inline bool same(const std::vector<TokenLogprob>& a, const std::vector<TokenLogp
          });
 }
 
-inline Result collect(Request& r) {
-  Result all;
+// All samples' output, by index.
+inline std::vector<Result> collect_all(Request& r) {
+  std::vector<Result> samples(r.params().n);
   const Output* o;
   while (r.get(-1, &o) == Status::ok) {
+    Result& all = samples.at(o->index);
+    CHECK(all.finish == Finish::none);
     all.tokens.insert(all.tokens.end(), o->tokens.begin(), o->tokens.end());
     all.logprobs.insert(all.logprobs.end(), o->logprobs.begin(), o->logprobs.end());
     all.top.insert(all.top.end(), o->top.begin(), o->top.end());
@@ -104,11 +120,21 @@ inline Result collect(Request& r) {
     all.message = o->message;
     all.stop_token = o->stop_token;
   }
-  return all;
+  return samples;
+}
+
+inline Result collect(Request& r) {
+  std::vector<Result> samples = collect_all(r);
+  CHECK(samples.size() == 1);
+  return samples[0];
 }
 
 // The request computed by itself, straight from the fake's definition.
-inline Result lone(const std::vector<int32_t>& prompt, const SamplingParams& p) {
+inline Result lone(const std::vector<int32_t>& prompt, const SamplingParams& params,
+                   uint32_t index = 0) {
+  SamplingParams p = params;
+  p.seed += index;
+  if (index) p.prompt_logprobs = logprobs_off;
   Result r;
   std::vector<int32_t> history;
   const auto width = [](int32_t n) { return static_cast<size_t>(n == -1 ? vocab : n > 0 ? n : 0); };
