@@ -100,6 +100,12 @@ def number(low: float = -math.inf, high: float = math.inf, rule: str = "") -> Ca
     return parse
 
 
+def yes_or_no(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"must be true or false, got {text}")
+    return text == "true"
+
+
 def stop_text(text: str) -> str:
     size = len(text.encode(errors="surrogateescape"))
     if not 1 <= size <= 4096:
@@ -123,7 +129,7 @@ _engine: dict[str, dict[str, Any]] = {
     "device": {"help": "default: cpu"},
     "compute": {"help": "bf16, int8 or fp32; default: best for this machine"},
     "quant": {"help": "quantize weights at load"},
-    "kv_dtype": {"help": "what the KV cache stores: bf16 or fp32"},
+    "kv_dtype": {"help": "what the KV cache stores: bf16, fp16, int8, uint4 or fp32"},
     "kv_bytes": {"type": positive, "help": "bytes of the KV cache"},
     "block_size": {"type": positive, "help": "tokens a KV page"},
     "threads": {"type": positive, "help": "default: from cores and quota"},
@@ -131,6 +137,16 @@ _engine: dict[str, dict[str, Any]] = {
     "max_running_seqs": {"type": positive, "help": "sequences of one step"},
     "max_waiting": {"type": positive, "help": "requests that may wait"},
     "step_tokens": {"type": positive, "help": "tokens of one step"},
+    "itl_target_ms": {
+        "type": number(0, 1e6, "0 to 1000000"),
+        "help": "prefill gives way so that running streams keep this time between tokens; 0: off",
+    },
+    "scheduling": {"choices": ("fair", "fcfs"), "help": "default: fair"},
+    "enable_prefix_cache": {"type": yes_or_no, "help": "default: true"},
+    "enable_cpu_prefix_swap": {"type": yes_or_no, "help": "a second tier in host memory"},
+    "cpu_prefix_bytes": {"type": positive, "help": "bytes of that tier"},
+    "chunked_prefill": {"type": yes_or_no, "help": "default: true"},
+    "output_bytes": {"type": positive, "help": "output a request may leave untaken"},
     "load": {"choices": ("mmap", "read"), "help": "map the file, or read it into memory"},
 }
 

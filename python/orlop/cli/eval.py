@@ -30,6 +30,12 @@ def add_command(commands: Any) -> None:
         help="compare greedy steps whose reference margin is at least this (default 0.2)",
     )
     options.add_argument(
+        "--against",
+        metavar="KV_DTYPE",
+        help="compare --kv-dtype with this one over the text (needs numpy): mean |logprob "
+        "difference|, KL divergence and perplexity, in windows of 1024 by default",
+    )
+    options.add_argument(
         "--json",
         action="store_true",
         help="the figures as JSON on stdout; a figure beyond a double's range is null",
@@ -53,6 +59,8 @@ def add_command(commands: Any) -> None:
 def _run(args: argparse.Namespace) -> int:
     if args.file is None and args.reference is None:
         raise common.UsageError("give a text file, --reference, or both")
+    if args.against is not None and args.file is None:
+        raise common.UsageError("--against needs a text file")
     # Both files before the model: their errors come at once.
     text = reference = None
     if args.file is not None:
@@ -62,7 +70,10 @@ def _run(args: argparse.Namespace) -> int:
         reference = read_reference(args.reference)
     with common.load(args) as engine:
         out: dict[str, Any] = {"model": args.model, "compute": engine.info.get("compute")}
-        if text is not None:
+        if text is not None and args.against is not None:
+            with _against(args) as base:
+                out["kv"] = kv_quality(engine, base, text, args.tokens, args.window or 1024)
+        elif text is not None:
             out["perplexity"] = perplexity(engine, text, args.tokens, args.window, args.stride)
         if reference is not None:
             check_fits(engine, reference, args.reference)
@@ -79,6 +90,20 @@ def _run(args: argparse.Namespace) -> int:
         print(
             f"perplexity {shown} over {p['scored']} of {p['tokens']} tokens, "
             f"window {p['window']}, stride {p['stride']}, {p['tokens_per_second']:.0f} tokens/s"
+        )
+    if "kv" in out:
+        k = out["kv"]
+        print(
+            f"kv_dtype {k['dtype']} against {k['against']} over {k['scored']} of {k['tokens']} "
+            f"tokens, window {k['window']}"
+        )
+        print(
+            f"mean |logprob difference| {k['mean_difference']:.5f} "
+            f"(largest {k['max_difference']:.4f}), KL {k['kl']:.6f}"
+        )
+        print(
+            f"perplexity {k['perplexity']:.4f} against {k['perplexity_against']:.4f} "
+            f"({k['perplexity_change']:+.3%})"
         )
     if "agreement" in out:
         a = out["agreement"]
@@ -122,6 +147,64 @@ def _score(engine: Engine, prompts: list[list[int]], prompt_logprobs: int) -> li
                 results.append(running.popleft().result())
     results += [request.result() for request in running]
     return results
+
+
+def _against(args: argparse.Namespace) -> Engine:
+    other = argparse.Namespace(**vars(args))
+    other.kv_dtype, other.quiet = args.against, True
+    return common.load(other)
+
+
+def kv_quality(
+    engine: Engine, base: Engine, text: str, tokens: int | None, window: int
+) -> dict[str, Any]:
+    """How the distributions of two engines differ over a text in windows, each on its own."""
+    try:
+        import numpy as np
+    except ImportError:
+        raise common.CommandError("--against needs numpy") from None
+    ids = engine.encode(text)[:tokens]
+    if len(ids) < 2:
+        raise common.UsageError("the text must have at least two tokens")
+    context = min(int(e.info["limits"]["request_tokens"]) for e in (engine, base))
+    window = min(window, context)
+    if window < 2:
+        raise common.UsageError("the window must have at least two tokens")
+    differences: list[float] = []
+    kl: list[float] = []
+    sums = [0.0, 0.0]
+    for begin in range(0, len(ids), window):
+        part = ids[begin : begin + window]
+        if len(part) < 2:
+            break
+        mine, theirs = (_score(e, [part], -1)[0] for e in (engine, base))
+        for i, result in enumerate((mine, theirs)):
+            assert result.prompt_logprobs is not None
+            sums[i] -= math.fsum(result.prompt_logprobs[1:])
+        assert mine.prompt_logprobs is not None and theirs.prompt_logprobs is not None
+        differences += [
+            abs(a - b) for a, b in zip(mine.prompt_logprobs[1:], theirs.prompt_logprobs[1:])
+        ]
+        assert mine.prompt_top_logprobs is not None and theirs.prompt_top_logprobs is not None
+        for row in range(1, len(part)):  # KL(base || engine) of each next-token distribution
+            q = np.asarray(mine.prompt_top_logprobs.by_token(row)).astype(np.float64)
+            p = np.asarray(theirs.prompt_top_logprobs.by_token(row)).astype(np.float64)
+            kl.append(float(np.sum(np.exp(p) * (p - q))))
+    scored = len(differences)
+    perplexities = [_exp(s / scored) for s in sums]
+    return {
+        "dtype": engine.info["kv"]["dtype"],
+        "against": base.info["kv"]["dtype"],
+        "tokens": len(ids),
+        "scored": scored,
+        "window": window,
+        "mean_difference": math.fsum(differences) / scored,
+        "max_difference": max(differences),
+        "kl": math.fsum(kl) / scored,
+        "perplexity": perplexities[0],
+        "perplexity_against": perplexities[1],
+        "perplexity_change": perplexities[0] / perplexities[1] - 1,
+    }
 
 
 def perplexity(
