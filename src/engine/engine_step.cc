@@ -143,12 +143,13 @@ void Engine::step() {
     }
     welcome(plan, begin);
     update_counts(nullptr);
+    runner_.pack(plan);
     if (options_.plan_ahead) {
       make_plan(1 - which);
       current_ = 1 - which;
       planned_ = true;
     }
-    runner_.run(plan, *this);
+    runner_.run(*this);
     Counters::add(counters_.forward_ns, static_cast<uint64_t>(runner_.forward_ns()));
     Counters::add(counters_.sample_ns, static_cast<uint64_t>(runner_.sample_ns()));
     cost_.observe(plan.rows, runner_.keys(), runner_.forward_ns() + runner_.sample_ns());

@@ -134,8 +134,7 @@ void Runner::sample(Sink& sink) {
   }
 }
 
-void Runner::run(const StepPlan& plan, Sink& sink) {
-  pack(plan);
+void Runner::run(Sink& sink) {
   Batch batch;
   batch.tokens = tokens_;
   batch.positions = positions_;

@@ -24,8 +24,10 @@ class Runner {
   };
 
   explicit Runner(Model& model);
-  // Every sequence of the plan is a Sample. Throws what the model throws.
-  void run(const StepPlan& plan, Sink& sink);
+  // Reads all that a step needs of its sequences, each a Sample: planning on may take their pages.
+  void pack(const StepPlan& plan);
+  // Runs what was packed. Throws what the model throws.
+  void run(Sink& sink);
   // Of the last run: inside the model's forward pass, and its logits and sampling.
   int64_t forward_ns() const { return forward_ns_; }
   int64_t sample_ns() const { return sample_ns_; }
@@ -38,7 +40,6 @@ class Runner {
     int32_t position;  // the token that the row speaks of
     bool draw;
   };
-  void pack(const StepPlan& plan);
   void sample(Sink& sink);
   SampleRow sample_row(const LogitRow& row) const;
   static int32_t top_width(const LogitRow& row) {
