@@ -55,6 +55,7 @@ std::shared_ptr<Core> Core::load(const EngineConfig& config, LoadProgress* progr
   limits.max_logit_rows = std::min(logit_rows, config.step_tokens);
   limits.page_tokens = config.block_size;
   core->model_ = load_model(checkpoint, core->exec_, limits, progress);
+  core->identity_ = ModelIdentity(*checkpoint);
   checkpoint.reset();
 
   core->end_tokens_ = core->model_->config().eos;

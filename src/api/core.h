@@ -11,11 +11,13 @@
 
 #include "api/config.h"
 #include "api/guard.h"
+#include "api/identity.h"
 #include "api/kv_plan.h"
 #include "api/vocabulary.h"
 #include "backend/backend.h"
 #include "base/json.h"
 #include "engine/engine.h"
+#include "format/state.h"
 #include "model/model.h"
 
 namespace orlop::api {
@@ -31,6 +33,10 @@ class Core {
   int32_t vocab() const { return model_->config().vocab; }
   int64_t max_context() const { return model_->limits().max_context; }
   Json info() const;
+  const EngineConfig& config() const { return config_; }
+  const Model& model() const { return *model_; }
+  // What ties a saved state to this engine, by name. Reads the weights at the first call.
+  StateFields state_fields() const;
 
  private:
   // Destroyed from the last to the first: the thread ends before the model it uses.
@@ -39,6 +45,7 @@ class Core {
   Exec exec_;
   std::unique_ptr<Model> model_;
   Vocabulary vocabulary_;
+  ModelIdentity identity_;
   SamplingDefaults defaults_;
   std::vector<int32_t> end_tokens_;
   KvPlan kv_;
@@ -75,6 +82,7 @@ struct orlop_queue : orlop::api::Counted {
 
 struct orlop_request : orlop::api::Counted {
   std::shared_ptr<orlop::Request> request;
+  uint32_t ends = 0;  // samples whose last output was taken; the consumer's
   // Until the last output was taken; by then the engine may go.
   std::shared_ptr<orlop::api::Core> core;
 };

@@ -1,7 +1,7 @@
 // orlop_generate_params, orlop_async_generate, orlop_get and what belongs to a request's handle.
 #include <cmath>
 
-#include "api/core.h"
+#include "api/prompt.h"
 
 using namespace orlop;
 using namespace orlop::api;
@@ -11,7 +11,6 @@ namespace {
 constexpr uint32_t known_flags = ORLOP_GENERATE_IGNORE_EOS | ORLOP_GENERATE_SEEDED |
                                  ORLOP_GENERATE_NO_BOS | ORLOP_GENERATE_PLAIN |
                                  ORLOP_GENERATE_KEEP_SPECIAL;
-// Lists longer than any use has; larger counts are memory that was never set.
 constexpr uint64_t max_list = uint64_t{1} << 20;
 
 orlop_generate_params default_params() {
@@ -23,12 +22,6 @@ orlop_generate_params default_params() {
   p.n = 1;
   p.logprobs = p.prompt_logprobs = ORLOP_LOGPROBS_OFF;
   return p;
-}
-
-template <class T>
-void check_list(const T* list, uint64_t n, const char* name, uint64_t most) {
-  if (n && !list) fail(Status::invalid_argument, name, ": is NULL with a count of ", n);
-  if (n > most) fail(Status::invalid_argument, name, ": a count of ", n, " is more than ", most);
 }
 
 std::optional<double> given(double v) {
@@ -55,7 +48,7 @@ GivenParams convert(const orlop_generate_params& p) {
   g.keep_special = p.flags & ORLOP_GENERATE_KEEP_SPECIAL;
   g.logprobs = p.logprobs;
   g.prompt_logprobs = p.prompt_logprobs;
-  g.cache_salt = utf8_in(p.cache_salt, p.cache_salt_len, "cache_salt");
+  g.cache_salt = salt_in(p.cache_salt, p.cache_salt_len);
   g.deadline_us = p.deadline_us;
   g.priority = p.priority;
   if (p.reserved) fail(Status::unsupported, "reserved: must be 0, got ", p.reserved);
@@ -72,34 +65,6 @@ GivenParams convert(const orlop_generate_params& p) {
   check_list(p.stop_tokens, p.n_stop_tokens, "stop_tokens", max_list);
   if (p.n_stop_tokens) g.stop_tokens.assign(p.stop_tokens, p.stop_tokens + p.n_stop_tokens);
   return g;
-}
-
-std::vector<int32_t> prompt_of(const orlop_generate_params& p, const Core& core) {
-  const int given =
-      (p.text || p.text_len) + (p.tokens || p.n_tokens) + (p.messages || p.messages_len);
-  if (given != 1)
-    fail(Status::invalid_argument, "prompt: exactly one of text, tokens and messages, got ", given);
-  std::vector<int32_t> ids;
-  if (p.messages || p.messages_len) {
-    ids = core.vocabulary().chat_tokens(utf8_in(p.messages, p.messages_len, "messages"));
-  } else if (p.text || p.text_len) {
-    ids = core.vocabulary().text_tokens(utf8_in(p.text, p.text_len, "text"),
-                                        !(p.flags & ORLOP_GENERATE_NO_BOS),
-                                        !(p.flags & ORLOP_GENERATE_PLAIN));
-  } else {
-    check_list(p.tokens, p.n_tokens, "tokens", uint64_t{1} << 31);
-    // Before copying: the count says all.
-    if (p.n_tokens > static_cast<uint64_t>(core.max_context()))
-      fail(Status::context_overflow, "prompt: ", p.n_tokens,
-           " tokens are more than the context of ", core.max_context());
-    if (p.n_tokens) ids.assign(p.tokens, p.tokens + p.n_tokens);
-  }
-  if (ids.empty()) fail(Status::invalid_argument, "prompt: is empty (no tokens)");
-  for (size_t i = 0; i < ids.size(); ++i)
-    if (ids[i] < 0 || ids[i] >= core.vocab())
-      fail(Status::invalid_argument, "tokens[", i, "]: ", ids[i], " is outside the vocabulary of ",
-           core.vocab());
-  return ids;
 }
 
 int32_t finish_code(Finish f) {
@@ -128,6 +93,7 @@ const orlop_logprob* as_abi(const std::vector<TokenLogprob>& v) {
 orlop_output convert(const Output& o, const Request& r) {
   orlop_output out{};
   out.finish_reason = finish_code(o.finish);
+  out.index = o.index;
   out.error_code = static_cast<int32_t>(o.error);
   out.text = o.text.data();
   out.text_len = o.text.size();
@@ -166,20 +132,11 @@ int32_t orlop_async_generate(orlop_engine* engine, const orlop_generate_params* 
     const int64_t now_ns = monotonic_ns();  // deadlines count from here
     const orlop_generate_params p = read_sized(params, default_params(), "params");
     const GivenParams g = convert(p);
-    std::vector<int32_t> prompt = prompt_of(p, *core);
-
-    const auto n = static_cast<int64_t>(prompt.size());
-    const int64_t capacity = core->engine().capacity();
-    if (n > core->max_context())
-      fail(Status::context_overflow, "prompt: ", n, " tokens are more than the context of ",
-           core->max_context());
-    if (n > capacity)
-      fail(Status::context_overflow, "prompt: ", n, " tokens are more than the ", capacity,
-           " that the KV cache holds (kv_bytes)");
+    const std::vector<int32_t> prompt = prompt_of(p, *core);
     ParamFacts facts;
     facts.vocab = core->vocab();
-    facts.prompt_tokens = n;
-    facts.context = capacity;
+    facts.prompt_tokens = static_cast<int64_t>(prompt.size());
+    facts.context = core->engine().capacity();
     facts.has_tokenizer = core->vocabulary().tokenizer_or_null() != nullptr;
     facts.end_tokens = &core->end_tokens();
     facts.now_ns = now_ns;
@@ -189,10 +146,9 @@ int32_t orlop_async_generate(orlop_engine* engine, const orlop_generate_params* 
     if (p.queue) queue = Hold<orlop_queue>(p.queue, "queue")->queue;
     auto handle = std::make_unique<orlop_request>();
     handle->core = core;
-    handle->request = std::make_shared<Request>(
-        std::move(prompt), std::move(sampling), core->vocab(),
-        core->vocabulary().tokenizer_or_null(), core->engine().wake(), std::move(queue), p.tag);
-    core->engine().submit(handle->request);
+    handle->request =
+        core->engine().submit(prompt, std::move(sampling), core->vocabulary().tokenizer_or_null(),
+                              std::move(queue), p.tag);
     *out = handle.release();
     return Status::ok;
   });
@@ -207,7 +163,7 @@ int32_t orlop_get(orlop_request* request, int64_t timeout_us, orlop_output* out,
     if (status != Status::ok) return status;
     write_sized(out, convert(*o, *r->request));
     // Only the consumer of the last output comes here; nothing more is wanted of the engine.
-    if (o->finish != Finish::none) r->core.reset();
+    if (o->finish != Finish::none && ++r->ends == r->request->params().n) r->core.reset();
     return Status::ok;
   });
 }
@@ -229,6 +185,7 @@ int32_t orlop_get_status(const orlop_request* request, orlop_request_info* out, 
     o.scheduled_ns = i.scheduled_ns;
     o.first_token_ns = i.first_token_ns;
     o.last_token_ns = i.last_token_ns;
+    o.samples = static_cast<uint32_t>(i.samples);
     write_sized(out, o);
     return Status::ok;
   });

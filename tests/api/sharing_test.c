@@ -257,7 +257,12 @@ static void salts_separate(void) {
   p.cache_salt_len = 1;
   CHECK_ERROR(ORLOP_E_INVALID_ARGUMENT, "cache_salt: no valid UTF-8",
               orlop_async_generate(e, &p, &r, &err));
+  p.cache_salt = "\0shared";
+  p.cache_salt_len = 7;
+  CHECK_ERROR(ORLOP_E_INVALID_ARGUMENT, "cache_salt: may not begin with a NUL",
+              orlop_async_generate(e, &p, &r, &err));
   p.cache_salt = NULL;
+  p.cache_salt_len = 1;
   CHECK_ERROR(ORLOP_E_INVALID_ARGUMENT, "cache_salt: is NULL with a length of 1",
               orlop_async_generate(e, &p, &r, &err));
   orlop_engine_release(e);

@@ -374,7 +374,7 @@ int main(int argc, char** argv) {
   orlop_engine* e;
   orlop_state_params p = state_of(200);
   size_t i;
-  for (i = 0; i < 300; ++i) ids[i] = (int32_t)((i * 53 + i / 5) % 131);
+  for (i = 0; i < 300; ++i) ids[i] = (int32_t)((i * 53 + i / 5) % 120);
   e = engine_of(ENGINE("llama", PLAIN));
   if (!e) return 1;
   saved = save(e, &p, &saved_n);
