@@ -44,7 +44,11 @@ struct Counters {
     rated_out_ = out;
     rates_at_ns_.store(now_ns, std::memory_order_relaxed);
   }
-  void begin_rates(int64_t now_ns) {  // work begins after a pause
+  // Work begins after a pause: a long one is not part of what is measured, short ones are.
+  void begin_rates(int64_t now_ns) {
+    if (now_ns - rates_at_ns_.load(std::memory_order_relaxed) < 1'000'000'000) return;
+    rated_in_ = prompt_tokens.load(std::memory_order_relaxed);
+    rated_out_ = generated_tokens.load(std::memory_order_relaxed);
     rates_at_ns_.store(now_ns, std::memory_order_relaxed);
   }
 
