@@ -24,12 +24,30 @@ void stop_if_cancelled(const LoadProgress* progress) {
     fail(Status::cancelled, "the engine was released while it loaded");
 }
 
+// Sizes that were left out and depend on others.
+void settle(EngineConfig& config, const Config& model, const Device& device) {
+  constexpr int64_t most = 65536;
+  const int64_t context = config.max_context.value_or(model.max_position);
+  if (!config.step_tokens)
+    config.step_tokens =
+        config.chunked ? 512
+                       : static_cast<int32_t>(std::min(most, context + config.max_running_seqs));
+  const auto memory = static_cast<int64_t>(
+      std::min<uint64_t>(device.memory_available(), uint64_t{1} << 60));
+  if (config.host_tier && !config.host_tier_bytes)
+    config.host_tier_bytes = std::min(int64_t{1} << 30, memory / 2);
+  if (config.host_tier && config.host_tier_bytes > memory)
+    fail(Status::out_of_memory, "cpu_prefix_bytes: ", config.host_tier_bytes,
+         " bytes are more than the ", memory, " that are available");
+}
+
 }  // namespace
 
-std::shared_ptr<Core> Core::load(const EngineConfig& config, LoadProgress* progress) {
+std::shared_ptr<Core> Core::load(const EngineConfig& given, LoadProgress* progress) {
   const int64_t begin = monotonic_ns();
   auto core = std::make_shared<Core>();
-  core->config_ = config;
+  core->config_ = given;
+  EngineConfig& config = core->config_;
   BackendOptions backend_options;
   backend_options.device = config.device;
   backend_options.threads = config.threads;
@@ -43,6 +61,7 @@ std::shared_ptr<Core> Core::load(const EngineConfig& config, LoadProgress* progr
   stop_if_cancelled(progress);
   core->defaults_ = sampling_defaults(read_generation_defaults(*checkpoint));
   const Config model_config = read_config(*checkpoint);
+  settle(config, model_config, *core->exec_.device);
 
   ModelLimits limits;
   limits.compute = config.compute.value_or(core->backend_->default_compute());
