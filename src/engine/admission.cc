@@ -96,6 +96,7 @@ void Scheduler::admit(StepPlan& plan) {
       away_.push_back(s);
       s->place = Sequence::Place::paused;
       wake(s, std::numeric_limits<int32_t>::max());
+      at = waiting_.upper_bound(s);  // those it woke come after it
       continue;
     }
     ++looked_at;
@@ -191,7 +192,7 @@ bool Scheduler::gives_way(const Sequence& v, const Sequence& to) const {
 }
 
 // Drives out those that give way to s, if that makes enough room: paused ones first, then from the
-// last in rank.
+// last in rank. Pages that s has a hit on are no gain.
 bool Scheduler::make_room(const Sequence& s, const Pages& need, StepPlan& plan) {
   victims_.clear();
   Pages gain;
@@ -211,8 +212,11 @@ bool Scheduler::make_room(const Sequence& s, const Pages& need, StepPlan& plan) 
       const Pages lack = lacking(*v);
       for (int g = 0; g < pages_.groups(); ++g) {
         gain.of[g] += lack.of[g];
-        for (auto p = static_cast<size_t>(v->held_pages_from[g]); p < v->pages[g].size(); ++p)
-          gain.of[g] += pages_.group(g).references(v->pages[g][p]) == 1;
+        for (int32_t i = v->held_pages_from[g]; i < std::ssize(v->pages[g]); ++i) {
+          const int32_t page = v->pages[g][i];
+          const bool hit = i < found_.pages && cache_.page(found_.nodes[i], g) == page;
+          gain.of[g] += !hit && pages_.group(g).references(page) == 1;
+        }
       }
     }
   }
@@ -220,11 +224,12 @@ bool Scheduler::make_room(const Sequence& s, const Pages& need, StepPlan& plan) 
   for (Sequence* v : victims_) {
     const Pages lack = lacking(*v);
     for (int g = 0; g < pages_.groups(); ++g) promised_.of[g] -= lack.of[g];
-    if (v->rows == 1) --decodes_, ++prefill_rows_;
+    if (v->rows == 1) --decodes_;
     std::erase(prefills_, v);
     std::erase(computing_, v);
     preempt(v, plan);
   }
+  set_prefill_rows();
   return true;
 }
 

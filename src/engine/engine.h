@@ -94,7 +94,7 @@ class Engine : private Runner::Sink {
   void forget(Request& request) noexcept;
   void leave_line() noexcept;
   void update_counts(const StepPlan* plan) noexcept;
-  void drawn(Sample&, const SampleResult&, const TokenLogprob* top) override;
+  void drawn(Sample&, const SampleResult&, const TokenLogprob* top, int64_t now_ns) override;
   void scored(Sample&, int32_t position, const SampleResult&, const TokenLogprob* top) override;
   StepPlan* ahead() { return planned_ ? &plans_[current_] : nullptr; }
 
@@ -128,6 +128,7 @@ class Engine : private Runner::Sink {
   bool stop_ = false, held_ = false;             // under wake_->mutex
   std::atomic<int64_t> in_line_{0};              // samples submitted and never run
 
+  uint64_t generated_ = 0;  // in this step
   Counters counters_;
   std::thread thread_;
 };

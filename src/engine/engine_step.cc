@@ -68,7 +68,8 @@ void Engine::welcome(const StepPlan& plan, int64_t now_ns) {
   }
 }
 
-void Engine::drawn(Sample& s, const SampleResult& result, const TokenLogprob* top) {
+void Engine::drawn(Sample& s, const SampleResult& result, const TokenLogprob* top,
+                   int64_t now_ns) {
   if (s.ended()) return;
   if (result.token < 0 || result.token >= model_.config().vocab) {
     const auto forbids = [](const TokenLogprob& b) { return std::isinf(b.logprob); };
@@ -82,8 +83,8 @@ void Engine::drawn(Sample& s, const SampleResult& result, const TokenLogprob* to
                        "every one");
     return;
   }
-  s.add_token(result.token, result.logprob, top, monotonic_ns());
-  Counters::add(counters_.generated_tokens, 1);
+  s.add_token(result.token, result.logprob, top, now_ns);
+  ++generated_;
 }
 
 void Engine::scored(Sample& s, int32_t position, const SampleResult& result,
@@ -125,6 +126,8 @@ void Engine::finish_step(const StepPlan& plan) {
     forget(s.request());
   }
   Counters::add(counters_.prompt_tokens, prompt_rows);
+  Counters::add(counters_.generated_tokens, generated_);
+  generated_ = 0;
   update_counts(&plan);
 }
 

@@ -243,7 +243,8 @@ void PrefixCache::walk(int32_t identity, std::span<const int32_t> tokens, int32_
 void PrefixCache::find_best(int32_t identity, std::span<const int32_t> tokens, int32_t limit,
                             bool device_only, Found& found) {
   walk(identity, tokens, limit, false, device_only, found);
-  if (const int32_t shared = shared_id(); shared >= 0 && shared != identity) {
+  const bool is_private = identity >= 0 && !identities_[identity].name;
+  if (const int32_t shared = shared_id(); shared >= 0 && shared != identity && !is_private) {
     walk(identity, tokens, limit, true, device_only, other_);
     if (other_.pages > found.pages) std::swap(found, other_);
   }

@@ -122,11 +122,12 @@ void Runner::sample(Sink& sink) {
     }
     model_.logits(static_cast<int32_t>(begin), static_cast<int32_t>(count));
     model_.sample(results_.data(), top_.data(), stride);
+    const int64_t now = monotonic_ns();
     for (size_t i = 0; i < count; ++i) {
       const LogitRow& row = wanted_[begin + i];
       const TokenLogprob* top = top_.data() + i * static_cast<size_t>(stride);
       if (row.draw)
-        sink.drawn(*row.sample, results_[i], top);
+        sink.drawn(*row.sample, results_[i], top, now);
       else
         sink.scored(*row.sample, row.position, results_[i], top);
     }

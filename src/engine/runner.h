@@ -18,7 +18,7 @@ class Runner {
   class Sink {
    public:
     virtual ~Sink() = default;
-    virtual void drawn(Sample&, const SampleResult&, const TokenLogprob* top) = 0;
+    virtual void drawn(Sample&, const SampleResult&, const TokenLogprob* top, int64_t now_ns) = 0;
     virtual void scored(Sample&, int32_t position, const SampleResult&,
                         const TokenLogprob* top) = 0;
   };

@@ -204,6 +204,7 @@ void Scheduler::finish(Sequence* s, StepPlan* ahead) {
 void Scheduler::drop(Sequence* s, StepPlan* ahead) {
   if (s->place == Sequence::Place::none) return;
   leave(s, ahead);
+  if (!ahead) release_copied();  // the plan that made these copies failed
   if (s->node >= 0) {
     cache_.forget(s->node);
     cache_.unpin(s->node);

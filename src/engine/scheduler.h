@@ -111,6 +111,7 @@ class Scheduler {
   // ---- one step (step.cc)
   void look_over();
   void allot_decodes(const PlanInput& input);
+  void set_prefill_rows();
   void allot_prefills();
   int32_t rows_that_fit(const Sequence& s, const Pages& kept) const;
   Pages needed_behind(const Sequence& s) const;
@@ -154,6 +155,8 @@ class Scheduler {
 
   // ---- of the plan that is being made
   int32_t decodes_ = 0;
+  bool ending_ = false;  // pages will come back when what is planned is committed
+  int32_t most_rows_ = 0;
   int32_t prefill_rows_ = 0;
   std::vector<Sequence*> prefills_;   // running, with a prompt to compute
   std::vector<Sequence*> computing_;  // running, whose prompt is not committed yet

@@ -70,6 +70,7 @@ Scheduler::Pages Scheduler::lacking(const Sequence& s) const {
 
 void Scheduler::look_over() {
   decodes_ = 0;
+  ending_ = !copied_.empty();
   prefills_.clear();
   computing_.clear();
   for (Sequence* s : running_) {
@@ -80,7 +81,10 @@ void Scheduler::look_over() {
     }
     if (s->committed < s->prompt_tokens) computing_.push_back(s);
     const int32_t rows = due(*s);
-    if (rows <= 0) continue;
+    if (rows <= 0) {
+      ending_ = true;
+      continue;
+    }
     if (rows == 1)
       ++decodes_;
     else
@@ -105,8 +109,13 @@ void Scheduler::allot_decodes(const PlanInput& input) {
     running_[i]->rows = 0;
   }
   decodes_ = given;
-  prefill_rows_ = std::max(std::min(limits_.step_tokens, input.rows) - given,
-                           std::min(1, limits_.step_tokens - given));
+  most_rows_ = input.rows;
+  set_prefill_rows();
+}
+
+void Scheduler::set_prefill_rows() {
+  prefill_rows_ = std::max(std::min(limits_.step_tokens, most_rows_) - decodes_,
+                           std::min(1, limits_.step_tokens - decodes_));
 }
 
 // The shortest remainder first; the prompt of lowest rank has a quarter of the rows for sure.
@@ -183,6 +192,10 @@ bool Scheduler::obtain(Sequence* s, bool first, StepPlan& plan) {
   if (s->rows == 1 && !enough) {
     while (rows_that_fit(*s, {}) < 1) {
       Sequence* const v = victim();
+      if (v == s && ending_) {  // pages come back without that
+        s->rows = 0;
+        return false;
+      }
       preempt(v, plan);
       if (v == s) return false;
     }

@@ -63,6 +63,7 @@ struct Rig {
     f.prompt_tokens = static_cast<int64_t>(prompt.size());
     f.context = engine->capacity();
     f.end_tokens = &end_tokens;
+    f.now_ns = monotonic_ns();
     return resolve_params(g, SamplingDefaults{}, f);
   }
   std::shared_ptr<Request> submit(const std::vector<int32_t>& prompt, const GivenParams& g,

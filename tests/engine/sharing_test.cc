@@ -122,7 +122,7 @@ TEST(samples_of_one_prompt_share_its_pages) {
     CHECK(all[0].tokens != all[1].tokens);
     // The prompt once, its last token again for each other sample, then what they decode.
     CHECK(rig.model.rows_computed == length + 5 + 6 * 29);
-    CHECK(rig.model.copied == 5);
+    CHECK(rig.model.copied == (length > 1 ? 5 : 0));  // of one token there is nothing to copy
     const Request::Info i = r->info();
     CHECK(i.samples == 6 && i.generated_tokens == 180 && i.state == RequestState::done);
     CHECK(rig.settles());
@@ -194,6 +194,7 @@ TEST(a_slow_reader_pauses_its_request_only) {
   std::thread reader([&] { check_same(collect(*quick), lone(counting(9), quick->params())); });
   reader.join();
   CHECK(rig.engine->stats().paused == 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
   const uint64_t steps = rig.engine->stats().steps;
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   CHECK(rig.engine->stats().steps == steps);  // no one wants anything
@@ -235,13 +236,15 @@ TEST(deadlines_end_requests) {
   GivenParams g = greedy(1500);
   g.deadline_us = 30'000;
   auto runs = rig.submit(counting(5), g);
+  g.deadline_us = 15'000;
   auto waits = rig.submit(counting(6), g);
   for (auto& r : {runs, waits}) {
     const Result got = collect(*r);
     CHECK(got.finish == Finish::error && got.error == Status::deadline);
     CHECK(got.message.find("deadline") != std::string::npos);
   }
-  CHECK(runs->info().generated_tokens > 0 && waits->info().scheduled_ns == 0);
+  CHECK(runs->info().generated_tokens > 0);
+  CHECK(waits->info().scheduled_ns == 0);
   CHECK(rig.settles());
   // Also while nothing runs: a reader that stopped.
   Setup p;
