@@ -131,9 +131,10 @@ inline std::vector<Rows> feed(const IsaUnderTest& isa, int threads, const Shape&
   }
   if (pages_out) {  // in the order of the sequences' pages
     pages_out->clear();
-    for (int i = 0; i < page_count; ++i)
-      pages_out->insert(pages_out->end(), pages + static_cast<size_t>(table[static_cast<size_t>(i)]) * page_bytes,
-                        pages + static_cast<size_t>(table[static_cast<size_t>(i)] + 1) * page_bytes);
+    for (size_t i = 0; i < static_cast<size_t>(page_count); ++i) {
+      const unsigned char* page = pages + static_cast<size_t>(table[i]) * page_bytes;
+      pages_out->insert(pages_out->end(), page, page + page_bytes);
+    }
   }
   return outs;
 }
@@ -151,19 +152,21 @@ inline float bf16_up(float x) {
 inline void hold_uint4(float* x, int n, int stride) {
   float low = x[0], high = x[0];
   for (int i = 0; i < n; ++i) low = std::min(low, x[i * stride]), high = std::max(high, x[i * stride]);
-  const float centre = f16_to_f32(f32_to_f16(low + 8 * (high - low) / 15));
-  float scale = bf16_up(std::max((centre - low) / 8, (high - centre) / 7));
-  if (scale == 0) scale = 1;
-  for (int i = 0; i < n; ++i)
-    x[i * stride] = centre + scale * std::clamp(std::rint((x[i * stride] - centre) / scale), -8.0f, 7.0f);
+  // Products with reciprocals as the cache has them, so that no code falls the other way.
+  const float centre = f16_to_f32(f32_to_f16(low + 8 * (high * (1.0f / 15) - low * (1.0f / 15))));
+  const float scale = bf16_up(std::max((centre - low) * (1.0f / 8), (high - centre) * (1.0f / 7)));
+  for (int i = 0; i < n; ++i) {
+    const float code = scale > 0 ? (x[i * stride] - centre) * (1 / scale) + 8 : 8;
+    x[i * stride] = centre + scale * (std::clamp(std::rint(code), 0.0f, 15.0f) - 8);
+  }
 }
 
 inline void hold_int8(float* x, int n) {
   float largest = 0;
   for (int i = 0; i < n; ++i) largest = std::max(largest, std::fabs(x[i]));
   if (largest == 0) return;
-  const float scale = bf16_up(largest / 127);
-  for (int i = 0; i < n; ++i) x[i] = scale * std::rint(x[i] / scale);
+  const float scale = bf16_up(largest * (1.0f / 127));
+  for (int i = 0; i < n; ++i) x[i] = scale * std::rint(x[i] * (1 / scale));
 }
 
 // Rows as the cache holds them (q as the products take it), all tiles of uint4 keys sealed; own: the
@@ -183,7 +186,7 @@ inline Rows held(const Shape& s, const Rows& qkv, Rows& own) {
         hold_int8(x, s.dim);
       else if (s.type == KvType::uint4 && !key)
         hold_uint4(x, s.dim, 1);
-      else if (!query || bf16)
+      else if (!query || s.type == KvType::bf16)
         for (int d = 0; d < s.dim; ++d) x[d] = round_to(x[d]);
     }
   own = h;

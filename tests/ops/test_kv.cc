@@ -37,6 +37,21 @@ double bound(KvType type) {
   return type == KvType::f32 || type == KvType::f16 ? 2e-5 : type == KvType::uint4 ? 2.5e-2 : 1e-2;
 }
 
+TEST(kv_large_heads_are_done_too) {
+  Random random(10);
+  for (const Shape& s : {Shape{2, 1, 520, 16, KvType::int8, 0}, Shape{2, 1, 520, 16, KvType::uint4, 9},
+                         Shape{2, 1, 520, 8, KvType::bf16, 0}, Shape{1, 1, 520, 16, KvType::f16, 0},
+                         Shape{1, 1, 512, 8, KvType::int8, 0}, Shape{1, 1, 504, 16, KvType::uint4, 0}}) {
+    const std::vector<Rows> qkv = random_sequences(s, {40}, random);
+    const Rows want = formula(s, qkv[0]);
+    for (const IsaUnderTest& isa : isas()) {
+      const double e = worst(feed(isa, 2, s, qkv, pieces(s, qkv, random, 20), 7)[0], want);
+      if (!(e <= bound(s.type))) show(isa, s, "error", e);
+      CHECK(e <= bound(s.type));
+    }
+  }
+}
+
 TEST(kv_every_isa_holds_what_the_type_says) {
   Random random(11);
   double most[5] = {};

@@ -1,23 +1,14 @@
 #include "backend/cpu/vec_avx512.h"
 
-#include "backend/cpu/attention_tile.h"
+#include "backend/cpu/attention_codes.h"
 
 namespace orlop::cpu::avx512 {
 
-using F32 = AttentionTile<Vec, CacheF32<Vec, 4, 4>>;
-using Bf16 = AttentionTile<Vec, CacheBf16<Vec, 4, 4>>;
-
 void attention(const AttentionArgs& a, const AttentionBlock& block) {
-  if (!F32::fits(a.kv)) return ref::attention(a, block);
-  if (bf16_products(a.kv.type))
-    Bf16(a, block).run();
-  else
-    F32(a, block).run();
+  attention_of_type<CacheBf16<Vec, 4, 4>>(a, block);
 }
-
 void attention_combine(const AttentionArgs& a, const AttentionBlock& block) {
-  if (!F32::fits(a.kv)) return ref::attention_combine(a, block);
-  F32(a, block).combine();
+  combine_of_type<CacheBf16<Vec, 4, 4>>(a, block);
 }
 
 }  // namespace orlop::cpu::avx512

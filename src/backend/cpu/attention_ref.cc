@@ -47,10 +47,10 @@ class Cache {
           to[d] = bf16_to_f32(u16(tile, (d / 2 * tokens + in_tile) * 2 + d % 2));
           break;
         case KvType::int8:
-          to[d] = static_cast<float>(static_cast<int8_t>(tile[at])) * bf16_to_f32(u16(extra, in_tile));
+          to[d] = i8(tile, (d / 2 * tokens + in_tile) * 2 + d % 2) * bf16_to_f32(u16(extra, in_tile));
           break;
         case KvType::uint4:
-          to[d] = uint4_value(tile[d * 8 + in_tile % 8] >> (in_tile / 8 * 4), u16(extra, d),
+          to[d] = uint4_value(tile[d / 2 * 16 + in_tile] >> (d % 2 * 4), u16(extra, d),
                               u16(extra, dims_ + d));
           break;
       }
@@ -71,10 +71,11 @@ class Cache {
           to[d] = bf16_to_f32(u16(tile, (in_tile / 2 * width + d) * 2 + in_tile % 2));
           break;
         case KvType::int8:
-          to[d] = static_cast<float>(static_cast<int8_t>(tile[at])) * bf16_to_f32(u16(extra, in_tile));
+          to[d] = i8(tile, (in_tile / 2 * width + d) * 2 + in_tile % 2) *
+                  bf16_to_f32(u16(extra, in_tile));
           break;
         case KvType::uint4:
-          to[d] = uint4_value(tile[in_tile * width / 2 + d / 16 * 8 + d % 8] >> (d % 16 / 8 * 4),
+          to[d] = uint4_value(tile[in_tile / 2 * width + d] >> (in_tile % 2 * 4),
                               u16(extra, tokens + in_tile), u16(extra, in_tile));
           break;
       }
@@ -84,6 +85,9 @@ class Cache {
  private:
   static uint16_t u16(const unsigned char* base, int64_t index) {
     return reinterpret_cast<const uint16_t*>(base)[index];
+  }
+  static float i8(const unsigned char* base, int64_t index) {
+    return static_cast<float>(static_cast<int8_t>(base[index]));
   }
   static float uint4_value(int code, uint16_t centre, uint16_t scale) {
     return f16_to_f32(centre) + static_cast<float>((code & 15) - 8) * bf16_to_f32(scale);
@@ -116,7 +120,7 @@ class Cache {
 void chunk_part(const AttentionArgs& a, const Cache& cache, const float* q, int32_t lo, int32_t hi,
                 Part& part) {
   const int32_t dims = a.kv.head_dim;
-  const bool rounds = bf16_products(a.kv.type);
+  const bool rounds = a.kv.type == KvType::bf16;
   float scores[attention_chunk], x[attention_block_dims];
   part.max = -INFINITY;
   for (int32_t t = lo; t < hi; ++t) {

@@ -7,18 +7,21 @@
 // and added in ascending order of tokens. Chunks are folded in ascending order. Each of these is one
 // chain of operations per query and does not depend on the queries beside it, so a prompt in one
 // call and token by token give the same bits. Keys outside a query's range are replaced, never
-// multiplied by zero: their slots may hold NaN. (Codes are multiplied by zero: they are finite.)
+// multiplied by zero: their slots may hold NaN. (Codes may be multiplied by zero: they are finite.)
 //
-// With scales per token (int8, uint4) a key's score is multiplied by its scale, and its value's
-// weight is exp(score - maximum) * scale, rounded to bf16; what is summed up and what the centres of
-// uint4 values are weighted with is that product divided by the scale, so that weights still add up
-// to one as the products take them.
+// Codes (int8, uint4): attention_codes.h.
 #pragma once
 #include "backend/cpu/attention_cache.h"
-#include "backend/cpu/attention_expand.h"
+#include "backend/cpu/kv_put.h"
 
 namespace orlop::cpu {
 namespace {
+
+// Where 16 tokens lie: in a tile, or in two of 8 tokens.
+struct TileSource {
+  const char* keys[2];
+  const char* values[2];
+};
 
 // One block of queries: query i is row i / heads, head i % heads of the block.
 template <class V, class C>
@@ -29,18 +32,18 @@ class AttentionTile {
   static constexpr int score_stride = attention_chunk;  // floats a query
   static constexpr int weight_tile = tile_steps * C::step_floats;
   static constexpr float infinity = __builtin_inff();
+  static constexpr bool integers = C::integers, uint4 = C::step_bytes == 16;
+  static constexpr float most = 32767;  // of an integer factor
 
  public:
   AttentionTile(const AttentionArgs& a, const AttentionBlock& b)
-      : a_(a), b_(b), layout_(a.kv), expand_(a.kv), dims_(a.kv.head_dim), width_(padded_dim(dims_)),
-        query_stride_(width_ / 16 * weight_tile),
-        scaled_(a.kv.type == KvType::int8 || a.kv.type == KvType::uint4),
-        own_tile_(a.kv.type == KvType::uint4 ? position(0) / 16 : -1),
-        scratch_tiles_(tiles_that_fit()) {}
+      : a_(a), b_(b), layout_(a.kv), dims_(a.kv.head_dim), width_(padded_dim(dims_)),
+        query_stride_(width_ / 16 * weight_tile), value_step_(width_ / 16 * C::step_bytes),
+        halves_(layout_.tokens == 8) {}
 
-  // Whether a head of so many dimensions can be done here.
+  // Whether heads of so many dimensions can be done here.
   static bool fits(const KvDesc& kv) {
-    return kv.head_dim <= attention_scratch_dims || Expand<V, C>(kv).needless();
+    return kv.head_dim <= attention_scratch_dims || (!integers && kv.page_tokens % 16 == 0);
   }
 
   void run() {
@@ -94,14 +97,33 @@ class AttentionTile {
   void pack_queries() {
     for (int r = 0; r < b_.rows; ++r)
       for (int h = 0; h < b_.heads; ++h) {
+        const int i = r * b_.heads + h;
         const float* q = a_.q + call_row(r) * a_.q_stride + int64_t{b_.head + h} * dims_;
-        float* to = query_ + (r * b_.heads + h) * query_stride_;
-        for (int d = 0; d < dims_; d += 16, to += weight_tile) {
-          const int n = dims_ - d < 16 ? dims_ - d : 16;
-          C::put16(to, V::load_n(q + d, n));
+        // uint4: as they are, to be packed for every tile
+        float* to = query_ + i * (uint4 ? width_ : query_stride_);
+        F scale = V::set1(1.0f);
+        if constexpr (integers && !uint4) {
+          F top = V::zero(), poison = V::zero();
+          for (int d = 0; d < dims_; d += 16) {
+            const F x = V::load_n(q + d, dims_ - d < 16 ? dims_ - d : 16);
+            top = V::max(top, V::abs(x));
+            poison = V::add(poison, V::sub(x, x));
+          }
+          const float largest = V::largest(top);
+          query_scale_[i] = largest * (1 / most) + V::sum(poison);
+          scale = V::set1(to_most(largest));
+        }
+        for (int d = 0; d < dims_; d += 16, to += uint4 ? 16 : weight_tile) {
+          const F x = V::load_n(q + d, dims_ - d < 16 ? dims_ - d : 16);
+          if constexpr (uint4)
+            V::store(to, x);
+          else
+            C::put16(to, integers ? V::mul(x, scale) : x);
         }
       }
   }
+  // What makes `largest` an integer factor's largest; nothing for as good as nothing.
+  static float to_most(float largest) { return largest > 0x1p-100f ? most / largest : 0.0f; }
 
   void chunk(int32_t c) {
     // Rows that see keys of this chunk are neighbours: later ones start too late, earlier ones have
@@ -114,32 +136,35 @@ class AttentionTile {
     const int tile_begin = first / 16, tile_end = (last + 15) / 16;
     find_tiles(c, tile_begin, tile_end, last);
     const int i0 = row_begin * b_.heads, i1 = row_end * b_.heads;
-    if (expand_.needless()) {
-      all_scores(i0, i1, tile_begin, tile_end);
-    } else {
-      for (int t = tile_begin, stop; t < tile_end; t = stop) {
-        stop = t + scratch_tiles_ < tile_end ? t + scratch_tiles_ : tile_end;
-        for (int u = t; u < stop; ++u) expand_keys(c, u, u - t, i0, i1);
-        all_scores(i0, i1, t, stop);
+    if constexpr (uint4) {
+      for (int t = tile_begin; t < tile_end; ++t)
+        if (c * chunk_tiles + t == own_tile())
+          own_scores(i0, i1, t);
+        else
+          tile_scores(i0, i1, t);
+    } else if (halves_) {
+      for (int t = tile_begin; t < tile_end; ++t) {
+        join(keys_[t], source_[t].keys, dims_ / C::pack, C::step_bytes / 2);
+        all_scores(i0, i1, t, t + 1);
       }
+    } else {
+      all_scores(i0, i1, tile_begin, tile_end);
     }
     for (int r = row_begin; r < row_end; ++r)
       for (int i = r * b_.heads; i < (r + 1) * b_.heads; ++i)
         weigh(i, range_begin(r, c), range_end(r, c));
-    for (int i = i0 * width_; i < i1 * width_; i += 16) V::store(sum_ + i, V::zero());
-    if (expand_.needless()) {
-      weighted_values(c, row_begin, row_end, 0, attention_chunk);
-    } else {
-      for (int t = tile_begin, stop; t < tile_end; t = stop) {
-        stop = t + scratch_tiles_ < tile_end ? t + scratch_tiles_ : tile_end;
-        for (int u = t; u < stop; ++u) {
-          expand_.values(source_[u], scratch(u - t));
-          values_[u] = scratch(u - t);
-        }
-        weighted_values(c, row_begin, row_end, t * 16, stop * 16);
+    for (int i = i0; i < i1; ++i)
+      for (int d = 0; d < width_; d += 16) C::store_sum(sum_ + i * width_ + d, C::zero());
+    if (halves_) {
+      for (int t = tile_begin; t < tile_end; ++t) {
+        join(values_[t], source_[t].values, 1, 8 / C::pack * value_step_);
+        weighted_values(c, row_begin, row_end, t * 16, t * 16 + 16);
       }
-      if (a_.kv.type == KvType::uint4) add_centres(i0, i1);
+    } else {
+      weighted_values(c, row_begin, row_end, 0, attention_chunk);
     }
+    if constexpr (integers)
+      for (int i = i0; i < i1; ++i) finish_values(i);
     for (int r = row_begin; r < row_end; ++r)
       for (int h = 0; h < b_.heads; ++h) {
         const int i = r * b_.heads + h;
@@ -158,8 +183,7 @@ class AttentionTile {
   void find_tiles(int32_t c, int begin, int end, int last) {
     const int page_tokens = a_.kv.page_tokens;
     for (int t = begin; t < end; ++t) {
-      const int halves = 16 / layout_.tokens;
-      for (int half = 0; half < halves; ++half) {
+      for (int half = 0; half < (halves_ ? 2 : 1); ++half) {
         const int in_chunk = t * 16 + half * 8 < last ? t * 16 + half * 8 : t * 16;
         const int32_t at = c * attention_chunk + in_chunk;
         const int64_t page = a_.page_table[b_.seq->page_begin + at / page_tokens];
@@ -171,81 +195,36 @@ class AttentionTile {
       }
       keys_[t] = source_[t].keys[0];
       values_[t] = source_[t].values[0];
+      if constexpr (integers) token_scales(t);
     }
   }
 
-  // ---- tiles that must be expanded
-
-  int tiles_that_fit() const {
-    const int fit = attention_scratch_dims * C::pack / width_;
-    return fit < 1 ? 1 : fit < 4 ? fit : 4;
-  }
-  char* scratch(int tile) { return reinterpret_cast<char*>(scratch_) + tile * tile_steps * width_ * 4; }
-
-  // Tile t of chunk c to piece `at` of the scratch, with what its scores need besides.
-  void expand_keys(int c, int t, int at, int i0, int i1) {
-    keys_[t] = scratch(at);
-    const bool own = c * chunk_tiles + t == own_tile_;
-    if (own)
-      own_keys(scratch(at));
-    else
-      expand_.keys(source_[t], scratch(at));
-    if (!scaled_) return;
-    const F scale = V::set1(a_.scale);
-    V::store(key_scale_ + t * 16,
-             a_.kv.type == KvType::int8 ? V::mul(expand_.key_scales(source_[t]), scale) : scale);
-    if (a_.kv.type != KvType::uint4 || own) {
-      for (int i = i0; i < i1; ++i) centre_score_[i * chunk_tiles + t] = 0;
-    } else {
-      expand_.key_centres(source_[t], centres_);
-      for (int i = i0; i < i1; ++i) {
-        F sum = V::zero();
-        const float* query = query_ + i * query_stride_;
-        for (int d = 0; d < width_; d += 16, query += weight_tile)
-          sum = V::fma(C::get16(query), V::load(centres_ + d), sum);
-        centre_score_[i * chunk_tiles + t] = V::sum(sum);
-      }
-    }
-    const F one = V::set1(1.0f), value_scale = expand_.value_scales(source_[t]);
-    V::store(value_scale_ + t * 16, value_scale);
-    V::store(value_inverse_ + t * 16, V::div(one, value_scale));
-    if (a_.kv.type == KvType::uint4)
-      V::store(value_centre_ + t * 16, expand_.value_centres(source_[t]));
+  // Puts steps of two half tiles together, half_step bytes of each.
+  void join(const char*& tile, const char* const* halves, int steps, int64_t half_step) {
+    char* to = reinterpret_cast<char*>(scratch_);
+    tile = to;
+    for (int s = 0; s < steps; ++s, to += 2 * half_step)
+      for (int half = 0; half < 2; ++half)
+        __builtin_memcpy(to + half * half_step, halves[half] + s * half_step,
+                         static_cast<size_t>(half_step));
   }
 
-  // The bf16 keys of the tile in which all of the block's rows stand: from the tail what is older
-  // than this call, else from its rows. Tokens after the last row stay zero.
-  void own_keys(char* to) {
-    const int first = own_tile_ * 16, call = b_.seq->pos_begin;
-    const int64_t bytes = int64_t{tile_steps} * 4 * width_;
-    __builtin_memset(to, 0, static_cast<size_t>(bytes));
-    if (call > first)
-      __builtin_memcpy(to, static_cast<const char*>(a_.tails) + b_.seq->seat * layout_.tail +
-                               b_.kv_head * layout_.tail_head,
-                       static_cast<size_t>(layout_.tail_head));
-    for (int p = first > call ? first : call; p <= position(b_.rows - 1); ++p)
-      put_bf16_key(reinterpret_cast<uint16_t*>(to), 16, p - first,
-                   a_.k + (int64_t{b_.seq->row_begin} + p - call) * a_.k_stride +
-                       int64_t{b_.kv_head} * dims_,
-                   dims_);
-  }
-
-  void add_centres(int i0, int i1) {
-    for (int i = i0; i < i1; ++i) {
-      const F x = V::set1(weight_centre_[i]);
-      for (int d = 0; d < width_; d += 16)
-        V::store(sum_ + i * width_ + d, V::add(V::load(sum_ + i * width_ + d), x));
-    }
-  }
+  // Codes: attention_codes.h.
+  void token_scales(int t);
+  void tile_scores(int i0, int i1, int t);
+  void own_scores(int i0, int i1, int t);
+  int own_tile() const { return position(0) / 16; }  // in which all of the block's rows stand
+  void weigh_integers(int i, int begin, int end, F base);
+  void finish_values(int i);
 
   // ---- scores: [queries, 16 tokens] = q K, a chain over the dimensions each
 
   template <int queries, int tiles>
   void scores(int i, int tile) {
-    F sum[queries][tiles];
+    typename C::Sum sum[queries][tiles];
     for (int q = 0; q < queries; ++q)
-      for (int t = 0; t < tiles; ++t) sum[q][t] = V::zero();
-    const float* query = query_ + i * query_stride_;
+      for (int t = 0; t < tiles; ++t) sum[q][t] = C::zero();
+    const float* query = (uint4 ? tile_query_ : query_) + i * query_stride_;
     const int steps = dims_ / C::pack;
     for (int s = 0; s < steps; ++s) {
       typename C::Factor w[queries];
@@ -254,24 +233,31 @@ class AttentionTile {
         w[q] = C::factor(query + q * query_stride_ + s * C::step_floats);
 #pragma GCC unroll 8
       for (int t = 0; t < tiles; ++t) {
-        const typename C::Item key = C::load(keys_[tile + t] + s * 64);
+        const typename C::Item key = C::load(keys_[tile + t] + s * C::step_bytes);
 #pragma GCC unroll 8
         for (int q = 0; q < queries; ++q) C::add_product(sum[q][t], key, w[q]);
       }
     }
-    const F scale = V::set1(a_.scale);
     for (int q = 0; q < queries; ++q)
       for (int t = 0; t < tiles; ++t)
         V::store(score_ + (i + q) * score_stride + (tile + t) * 16,
-                 scaled_ ? V::mul(V::add(sum[q][t], V::set1(centre_score_[(i + q) * chunk_tiles +
-                                                                          tile + t])),
-                                  V::load(key_scale_ + (tile + t) * 16))
-                         : V::mul(sum[q][t], scale));
+                 to_score(sum[q][t], i + q, tile + t));
+  }
+
+  F to_score(const typename C::Sum& sum, int i, int tile) const {
+    const F scale = V::set1(a_.scale);
+    if constexpr (uint4)
+      return V::mul(V::fma(V::to_float(sum), V::set1(query_scale_[i]), V::set1(min_score_[i])), scale);
+    else if constexpr (integers)
+      return V::mul(V::to_float(sum),
+                    V::mul(V::load(key_scale_ + tile * 16), V::set1(query_scale_[i])));
+    else
+      return V::mul(sum, scale);
   }
 
   template <int queries>
   void scores_of(int i, int tile, int tile_end) {
-    constexpr int tiles = queries == 1 ? 4 : C::score_tiles;
+    constexpr int tiles = queries == 1 && !uint4 ? 4 : C::score_tiles;
     for (; tile + tiles <= tile_end; tile += tiles) scores<queries, tiles>(i, tile);
     for (; tile < tile_end; ++tile) scores<queries, 1>(i, tile);
   }
@@ -301,36 +287,13 @@ class AttentionTile {
     // With no weight at all -inf - -inf would be NaN.
     const F base = V::set1(max == -infinity ? 0.0f : max);
     max_[i] = max;
-    if (scaled_) return weigh_scaled(i, begin, end, base);
+    if constexpr (integers) return weigh_integers(i, begin, end, base);
     F sum = V::zero();
     for (int t = tile_begin; t < tile_end; ++t) {
       const F x = V::exp(V::sub(V::load(row + t * 16), base));
       sum = V::add(sum, C::put16(row + t * weight_tile, x));
     }
     weight_sum_[i] = V::sum(sum);
-  }
-
-  void weigh_scaled(int i, int begin, int end, F base) {
-    float* row = score_ + i * score_stride;
-    const bool centres = a_.kv.type == KvType::uint4;
-    const int tile_begin = begin / 16, tile_end = (end + 15) / 16;
-    F sum = V::zero(), centre_sum = V::zero();
-    for (int t = tile_begin; t < tile_end; ++t) {
-      F scale = V::load(value_scale_ + t * 16), inverse = V::load(value_inverse_ + t * 16);
-      F centre = centres ? V::load(value_centre_ + t * 16) : V::zero();
-      if (t == tile_begin || t == tile_end - 1) {  // outside they may be NaN
-        const int lo = begin - t * 16, hi = end - t * 16;
-        scale = V::inside(scale, lo, hi, V::set1(1.0f));
-        inverse = V::inside(inverse, lo, hi, V::set1(1.0f));
-        centre = V::inside(centre, lo, hi, V::zero());
-      }
-      const F x = V::exp(V::sub(V::load(row + t * 16), base));
-      const F weight = V::mul(C::put16(row + t * weight_tile, V::mul(x, scale)), inverse);
-      sum = V::add(sum, weight);
-      centre_sum = V::fma(weight, centre, centre_sum);
-    }
-    weight_sum_[i] = V::sum(sum);
-    weight_centre_[i] = V::sum(centre_sum);
   }
 
   // ---- values: [queries, dims] += weights V, a chain over the tokens each
@@ -362,29 +325,32 @@ class AttentionTile {
 
   template <int queries, int vectors>
   void values(int i, int d, int step, int step_end) {
-    F sum[queries][vectors];
+    typename C::Sum sum[queries][vectors];
     for (int q = 0; q < queries; ++q)
-      for (int v = 0; v < vectors; ++v) sum[q][v] = V::load(sum_ + (i + q) * width_ + d + v * 16);
+      for (int v = 0; v < vectors; ++v)
+        sum[q][v] = C::load_sum(sum_ + (i + q) * width_ + d + v * 16);
     const float* weights = score_ + i * score_stride;
     while (step < step_end) {
       const int tile = step / tile_steps;
       const int stop = (tile + 1) * tile_steps < step_end ? (tile + 1) * tile_steps : step_end;
-      const char* from = values_[tile] + (int64_t{step % tile_steps} * width_ + d) * 4;
-      for (; step < stop; ++step, from += width_ * 4) {
+      const char* from =
+          values_[tile] + int64_t{step % tile_steps} * value_step_ + d / 16 * C::step_bytes;
+      for (; step < stop; ++step, from += value_step_) {
         typename C::Factor w[queries];
 #pragma GCC unroll 8
         for (int q = 0; q < queries; ++q)
           w[q] = C::factor(weights + q * score_stride + step * C::step_floats);
 #pragma GCC unroll 8
         for (int v = 0; v < vectors; ++v) {
-          const typename C::Item value = C::load(from + v * 64);
+          const typename C::Item value = C::load(from + v * C::step_bytes);
 #pragma GCC unroll 8
           for (int q = 0; q < queries; ++q) C::add_product(sum[q][v], value, w[q]);
         }
       }
     }
     for (int q = 0; q < queries; ++q)
-      for (int v = 0; v < vectors; ++v) V::store(sum_ + (i + q) * width_ + d + v * 16, sum[q][v]);
+      for (int v = 0; v < vectors; ++v)
+        C::store_sum(sum_ + (i + q) * width_ + d + v * 16, sum[q][v]);
   }
 
   template <int queries>
@@ -415,13 +381,13 @@ class AttentionTile {
 
   // The first or the second token of a step, for one row's heads: the other may hold anything.
   void half_values(int i, int step, bool first) {
-    const char* from = values_[step / tile_steps] + int64_t{step % tile_steps} * width_ * 4;
+    const char* from = values_[step / tile_steps] + int64_t{step % tile_steps} * value_step_;
     for (int d = 0; d < width_; d += 16) {
-      const typename C::Item value = C::load_half(from + d * 4, first);
+      const typename C::Item value = C::load_half(from + d / 16 * C::step_bytes, first);
       for (int q = i; q < i + b_.heads; ++q) {
-        F sum = V::load(sum_ + q * width_ + d);
+        typename C::Sum sum = C::load_sum(sum_ + q * width_ + d);
         C::add_product(sum, value, C::factor(score_ + q * score_stride + step * C::step_floats));
-        V::store(sum_ + q * width_ + d, sum);
+        C::store_sum(sum_ + q * width_ + d, sum);
       }
     }
   }
@@ -457,11 +423,9 @@ class AttentionTile {
   const AttentionArgs& a_;
   const AttentionBlock& b_;
   const KvLayout layout_;
-  const Expand<V, C> expand_;
   const int dims_, width_, query_stride_;
-  const bool scaled_;        // keys and values have scales per token
-  const int own_tile_;       // uint4: the tile whose keys the block sees in bf16
-  const int scratch_tiles_;  // expanded at a time
+  const int64_t value_step_;  // bytes
+  const bool halves_;         // tiles of 8 tokens
   TileSource source_[chunk_tiles];
   const char* keys_[chunk_tiles];    // 16 tokens each
   const char* values_[chunk_tiles];
@@ -471,14 +435,15 @@ class AttentionTile {
   alignas(64) float sum_[attention_block_dims];     // the chunk's weighted values
   alignas(64) float folded_[attention_block_dims];  // all chunks' so far
   alignas(64) float score_[attention_queries * score_stride];
-  // Of the chunk's tokens, where scaled_.
+  alignas(64) float scratch_[16 * attention_scratch_dims];  // a tile
+  // Codes alone. An integer factor or sum times its scale is the number meant.
+  float query_scale_[attention_queries], weight_scale_[attention_queries];
+  float weight_min_[attention_queries];  // sum of weights times their values' mins
+  float min_score_[attention_queries];   // of the tile's channels
   alignas(64) float key_scale_[attention_chunk];  // times that of all scores
-  alignas(64) float value_scale_[attention_chunk], value_inverse_[attention_chunk];
-  alignas(64) float value_centre_[attention_chunk];
-  float centre_score_[attention_queries * chunk_tiles];  // what the centres of a tile's keys add
-  float weight_centre_[attention_queries];
-  alignas(64) float centres_[attention_scratch_dims];
-  alignas(64) float scratch_[16 * attention_scratch_dims];
+  alignas(64) float value_scale_[attention_chunk], value_min_[attention_chunk];
+  alignas(64) float channel_scale_[attention_scratch_dims], channel_min_[attention_scratch_dims];
+  alignas(64) float tile_query_[uint4 ? attention_block_dims / 2 : 16];
 };
 
 }  // namespace

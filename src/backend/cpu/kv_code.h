@@ -8,7 +8,7 @@
 // and a step is at most 1/128 wider than it must be. A centre is f16, saturated; the scale is chosen
 // after it was rounded, so its error never cuts off the range, it widens the step by error / 7: with
 // an offset of 50 and a range of 3.5 about 1 % (with a bf16 centre it would be 8 %).
-// What is smaller than 2^-60 counts as zero. A NaN or an infinity makes the scale NaN.
+// What is smaller than 2^-60 counts as zero. A NaN or an infinity makes scale and centre NaN.
 #pragma once
 #include "base/half.h"
 
@@ -44,12 +44,13 @@ inline Range range_of(const float* x, int n) {
   return {low[0], high[0], poison[0]};
 }
 
-// bf16 bits of the smallest that is not below scale; 1 for as good as nothing.
+// bf16 bits of the smallest that is not below scale.
 inline uint16_t scale_bits(float scale, float poison) {
   if (poison != 0) return 0x7fc0;  // NaN
-  if (!(scale >= 0x1p-60f)) return 0x3f80;
+  if (!(scale >= 0x1p-60f)) return 0;
   return static_cast<uint16_t>((__builtin_bit_cast(uint32_t, scale) + 0xffffu) >> 16);
 }
+inline float inverse_of(uint16_t scale) { return scale ? 1.0f / bf16_to_f32(scale) : 0.0f; }
 
 // To the nearest integer, ties to even, after clamping; NaN gives low. |low|, |high| < 2^22.
 inline int32_t code_of(float x, float low, float high) {
@@ -58,14 +59,16 @@ inline int32_t code_of(float x, float low, float high) {
   return __builtin_bit_cast(int32_t, x + 0x1.8p23f) - 0x4b400000;
 }
 
-// Codes of n elements, stride bytes apart; returns the scale.
-inline uint16_t put_int8(const float* x, int n, unsigned char* to, int64_t stride) {
+// Codes of n elements: those of a pair `step` bytes apart, pairs `stride`. Returns the scale.
+inline uint16_t put_int8(const float* x, int n, unsigned char* to, int64_t stride, int step) {
   const Range r = range_of(x, n);
   const float largest = -r.low > r.high ? -r.low : r.high;
   const uint16_t bits = scale_bits(largest * (1.0f / 127), r.poison);
-  const float inverse = 1.0f / bf16_to_f32(bits);
-  for (int i = 0; i < n; ++i)
-    to[i * stride] = static_cast<unsigned char>(code_of(x[i] * inverse, -127.0f, 127.0f));
+  const float inverse = inverse_of(bits);
+  for (int i = 0; i < n; i += 2, to += stride) {
+    to[0] = static_cast<unsigned char>(code_of(x[i] * inverse, -127.0f, 127.0f));
+    to[step] = static_cast<unsigned char>(code_of(x[i + 1] * inverse, -127.0f, 127.0f));
+  }
   return bits;
 }
 
@@ -75,7 +78,7 @@ struct Grid {
 inline Grid grid_of(const Range& r) {
   const float centre = r.low + 8.0f * (r.high * (1.0f / 15) - r.low * (1.0f / 15));
   Grid g;
-  g.centre = f32_to_f16_finite(centre);
+  g.centre = r.poison != 0 ? uint16_t{0x7e00} : f32_to_f16_finite(centre);
   const float c = f16_to_f32(g.centre);
   const float below = (c - r.low) * (1.0f / 8), above = (r.high - c) * (1.0f / 7);
   g.scale = scale_bits(below > above ? below : above, r.poison);
@@ -85,16 +88,13 @@ inline int32_t uint4_code(float x, float centre, float inverse) {
   return code_of((x - centre) * inverse + 8.0f, 0.0f, 15.0f);
 }
 
-// One token's values, n a multiple of 8; the row is padded to 16.
-inline Grid put_uint4(const float* x, int n, unsigned char* row) {
+// One token's values, to the lower or upper nibbles of n bytes.
+inline Grid put_uint4(const float* x, int n, unsigned char* to, bool upper) {
   const Grid g = grid_of(range_of(x, n));
-  const float centre = f16_to_f32(g.centre), inverse = 1.0f / bf16_to_f32(g.scale);
-  for (int d = 0; d < n; d += 16)
-    for (int j = 0; j < 8; ++j) {
-      const int32_t low = uint4_code(x[d + j], centre, inverse);
-      const int32_t high = d + 8 < n ? uint4_code(x[d + 8 + j], centre, inverse) : 8;
-      row[d / 2 + j] = static_cast<unsigned char>(low | high << 4);
-    }
+  const float centre = f16_to_f32(g.centre), inverse = inverse_of(g.scale);
+  const int keep = upper ? 15 : 240, shift = upper ? 4 : 0;
+  for (int i = 0; i < n; ++i)
+    to[i] = static_cast<unsigned char>((to[i] & keep) | uint4_code(x[i], centre, inverse) << shift);
   return g;
 }
 
@@ -108,10 +108,12 @@ inline void put_uint4_keys(const uint16_t* tile, int dims, int begin, int n, uns
     float x[16];
     for (int t = 0; t < 16; ++t) x[t] = bf16_to_f32(tile[(d / 2 * 16 + t) * 2 + d % 2]);
     const Grid g = grid_of(range_of(x, 16));
-    const float centre = f16_to_f32(g.centre), inverse = 1.0f / bf16_to_f32(g.scale);
-    for (int j = 0; j < 8; ++j)
-      to[d * 8 + j] = static_cast<unsigned char>(uint4_code(x[j], centre, inverse) |
-                                                 uint4_code(x[j + 8], centre, inverse) << 4);
+    const float centre = f16_to_f32(g.centre), inverse = inverse_of(g.scale);
+    for (int t = 0; t < 16; ++t) {
+      const int32_t code = uint4_code(x[t], centre, inverse);
+      unsigned char& byte = to[d / 2 * 16 + t];
+      byte = static_cast<unsigned char>(d % 2 ? byte | code << 4 : code);
+    }
     centres[d] = g.centre;
     scales[d] = g.scale;
   }

@@ -4,17 +4,17 @@
 //   f32    keys [head_dim][T], values [T][W]                                4 head_dim + 4 W
 //   bf16   keys [head_dim / 2][T][2 dims], values [T / 2][W][2 tokens]      2 head_dim + 2 W
 //   f16    keys [head_dim][T], values [T][W]                                2 head_dim + 2 W
-//   int8   keys [head_dim][T] codes, [T] scales                             head_dim + 2
-//          values [T][W] codes, [T] scales                                  W + 2
-//   uint4  keys [head_dim][T / 2] codes, [head_dim] centres, [head_dim] scales
+//   int8   keys [head_dim / 2][T][2 dims] codes, [T] scales                 head_dim + 2
+//          values [T / 2][W][2 tokens] codes, [T] scales                    W + 2
+//   uint4  keys [head_dim / 2][T] codes of 2 dims, [head_dim] centres, [head_dim] scales
 //                                                                           0.75 head_dim
-//          values [T][W / 2] codes, [T] scales, [T] centres                 W / 2 + 4
-// At head_dim 64: 512, 256, 256, 132, 84. Scales are bf16, centres f16 (kv_code.h says why).
-// Two codes of a byte: tokens j and j + 8 of a key tile, dimensions j and j + 8 of 16 of values.
+//          values [T / 2][W] codes of 2 tokens, [T] scales, [T] centres     W / 2 + 4
+// At head_dim 64: 512, 256, 256, 132, 84. Scales are bf16, centres f16 (kv_code.h says why). Of two
+// codes in a byte the first is the lower nibble.
 //
-// The floats' tiles are what the products take: one 64-byte vector is 16 tokens of two (one) key
-// dimensions, or 16 dimensions of two (one) tokens' values, multiplied with a broadcast pair
-// (VDPBF16PS). Codes and half tiles are expanded to that, a few tiles at a time (attention_expand.h).
+// Tiles are what the products take: one vector is 16 tokens of two (one) key dimensions, or 16
+// dimensions of two (one) tokens' values, multiplied with a broadcast pair of bf16 (VDPBF16PS) or of
+// 16-bit integers (VPDPWSSD), to which codes are widened. Tiles of 8 tokens are put together first.
 // A uint4 tail (one seat and layer) is a bf16 tile of keys per key head.
 // Included by ISA files: no STL.
 #pragma once
@@ -61,9 +61,15 @@ struct KvLayout {
   }
 };
 
-// Products of this type are of bf16 factors (else of f32).
-[[gnu::always_inline]] constexpr bool bf16_products(KvType type) {
-  return type == KvType::bf16 || type == KvType::int8 || type == KvType::uint4;
+// Two rows of a call can share a byte of uint4 values: then the second is left to whoever stores the
+// first. Widens or narrows a range of rows.
+[[gnu::always_inline]] inline void keep_pairs(const KvStoreArgs& a, int64_t& begin, int64_t& end) {
+  if (a.kv.type != KvType::uint4) return;
+  const auto second = [&](int64_t row) {
+    return row > 0 && row < a.rows && a.slots[row] % 2 && a.slots[row - 1] == a.slots[row] - 1;
+  };
+  begin += second(begin);
+  end += second(end);
 }
 
 }  // namespace orlop::cpu

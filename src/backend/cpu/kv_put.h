@@ -1,6 +1,6 @@
 // One token's keys and values into the tiles of a page. Included after a vec_ISA.h; everything has
-// internal linkage. Two rows of a call may share a tile: nothing of it is read, and every store is
-// of this token's bytes alone.
+// internal linkage. Rows of a call that share a tile may be stored at the same time: every store is of
+// this token's bytes alone (or, uint4, of the rows that keep_pairs leaves together).
 #pragma once
 #include "backend/cpu/kv_code.h"
 #include "backend/cpu/kv_layout.h"
@@ -68,11 +68,12 @@ inline void put_token(const KvDesc& kv, const KvLayout& layout, char* head, int 
       return;
     case KvType::int8:
       reinterpret_cast<uint16_t*>(keys + layout.key_extra)[token] =
-          put_int8(k, dims, key_codes + token, tokens);
-      value_extra[token] = put_int8(v, dims, value_codes + token * width, 1);
+          put_int8(k, dims, key_codes + 2 * token, 2 * tokens, 1);
+      value_extra[token] =
+          put_int8(v, dims, value_codes + token / 2 * width * 2 + token % 2, 4, 2);
       return;
     case KvType::uint4: {  // keys: kv_seal
-      const Grid g = put_uint4(v, dims, value_codes + token * width / 2);
+      const Grid g = put_uint4(v, dims, value_codes + token / 2 * width, token % 2);
       value_extra[token] = g.scale;
       value_extra[tokens + token] = g.centre;
       return;

@@ -24,7 +24,8 @@ void rotate(float* x, int32_t half, const float* cos, const float* sin) {
   }
 }
 
-// Two rows of a call may share a tile: nothing is read, and every store is of one token's bytes.
+// Rows of a call that share a tile may be stored at the same time: every store is of one token's
+// bytes (or, uint4, of the rows that keep_pairs leaves together).
 void store(const KvDesc& kv, const KvLayout& layout, unsigned char* head, int32_t offset,
            const float* k, const float* v) {
   const int32_t tokens = layout.tokens, token = offset % tokens, dims = kv.head_dim;
@@ -54,12 +55,12 @@ void store(const KvDesc& kv, const KvLayout& layout, unsigned char* head, int32_
       return;
     case KvType::int8:
       reinterpret_cast<uint16_t*>(keys + layout.key_extra)[token] =
-          put_int8(k, dims, keys + token, tokens);
+          put_int8(k, dims, keys + 2 * token, 2 * tokens, 1);
       reinterpret_cast<uint16_t*>(values + layout.value_extra)[token] =
-          put_int8(v, dims, values + token * width, 1);
+          put_int8(v, dims, values + token / 2 * width * 2 + token % 2, 4, 2);
       return;
     case KvType::uint4: {  // keys: seal_keys
-      const Grid g = put_uint4(v, dims, values + token * width / 2);
+      const Grid g = put_uint4(v, dims, values + token / 2 * width, token % 2);
       auto* extra = reinterpret_cast<uint16_t*>(values + layout.value_extra);
       extra[token] = g.scale;
       extra[tokens + token] = g.centre;
@@ -73,6 +74,7 @@ void store(const KvDesc& kv, const KvLayout& layout, unsigned char* head, int32_
 void kv_store(const KvStoreArgs& a, int64_t begin, int64_t end) {
   const KvLayout layout(a.kv);
   const int32_t dims = a.kv.head_dim;
+  keep_pairs(a, begin, end);
   for (int64_t r = begin; r < end; ++r) {
     float* q = a.qkv + r * a.qkv_stride;
     float* k = q + int64_t{a.heads} * dims;

@@ -44,6 +44,7 @@ inline void rotate(float* x, int32_t half, const float* cos, const float* sin) {
 inline void kv_store_rows(const KvStoreArgs& a, int64_t begin, int64_t end) {
   const KvLayout layout(a.kv);
   const int32_t dims = a.kv.head_dim;
+  keep_pairs(a, begin, end);
   for (int64_t r = begin; r < end; ++r) {
     float* q = a.qkv + r * a.qkv_stride;
     const float* k = q + int64_t{a.heads} * dims;

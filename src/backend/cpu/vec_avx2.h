@@ -95,11 +95,6 @@ struct Vec {
   }
   // Rounded to bf16 (nearest, ties to even; NaN stays NaN).
   [[gnu::always_inline]] static inline F round_bf16(F x) { return {round(x.a), round(x.b)}; }
-  // Two sets of floats as sixteen bf16 pairs; their lower halves must be zero.
-  [[gnu::always_inline]] static inline void store_pairs(void* p, F first, F second) {
-    pairs(p, 0, first.a, second.a);
-    pairs(p, 1, first.b, second.b);
-  }
   // Sixteen elements in two groups of eight.
   [[gnu::always_inline]] static inline F load_bf16(const void* low, const void* high) {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load128(low)), 16)),
@@ -108,21 +103,55 @@ struct Vec {
   [[gnu::always_inline]] static inline F load_f16(const void* low, const void* high) {
     return {_mm256_cvtph_ps(load128(low)), _mm256_cvtph_ps(load128(high))};
   }
-  [[gnu::always_inline]] static inline F load_i8(const void* low, const void* high) {
-    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load64(low))),
-            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load64(high)))};
-  }
-  // Sixteen codes in eight bytes, less 8: first all low nibbles, then all high ones.
-  [[gnu::always_inline]] static inline F load_u4(const void* p) {
-    const __m128i bytes = load64(p), nibble = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
-    const __m128i low = _mm_sub_epi8(_mm_and_si128(bytes, nibble), eight);
-    const __m128i high = _mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(bytes, 4), nibble), eight);
-    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(low)),
-            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(high))};
-  }
   [[gnu::always_inline]] static inline void store_f16(void* p, F x) {
     _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128(static_cast<__m128i*>(p) + 1, _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
+  }
+  // Sixteen 32-bit integers, or as many pairs of 16-bit ones.
+  struct I {
+    __m256i a, b;
+  };
+  [[gnu::always_inline]] static inline I zero_int() {
+    return {_mm256_setzero_si256(), _mm256_setzero_si256()};
+  }
+  [[gnu::always_inline]] static inline I load_int(const void* p) { return {word(p, 0), word(p, 1)}; }
+  [[gnu::always_inline]] static inline void store_int(void* p, I x) {
+    _mm256_storeu_si256(static_cast<__m256i*>(p), x.a);
+    _mm256_storeu_si256(static_cast<__m256i*>(p) + 1, x.b);
+  }
+  [[gnu::always_inline]] static inline F to_float(I x) {
+    return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
+  }
+  // Pairs from 32 signed bytes; from 16 bytes of a low and a high nibble.
+  [[gnu::always_inline]] static inline I pairs_i8(const void* p) {
+    const auto* q = static_cast<const __m128i*>(p);
+    return {_mm256_cvtepi8_epi16(load128(q)), _mm256_cvtepi8_epi16(load128(q + 1))};
+  }
+  [[gnu::always_inline]] static inline I pairs_u4(const void* p) {
+    const __m128i bytes = load128(p);
+    return {nibbles(_mm256_cvtepu8_epi32(bytes)),
+            nibbles(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(bytes, bytes)))};
+  }
+  [[gnu::always_inline]] static inline I set1_pair(const void* p) {
+    const __m256i v = _mm256_castps_si256(_mm256_broadcast_ss(static_cast<const float*>(p)));
+    return {v, v};
+  }
+  // sum + the products of a pair
+  [[gnu::always_inline]] static inline I add_pairs(I sum, I x, I y) {
+    return {_mm256_add_epi32(sum.a, _mm256_madd_epi16(x.a, y.a)),
+            _mm256_add_epi32(sum.b, _mm256_madd_epi16(x.b, y.b))};
+  }
+  // Rounded to integers (ties to even) and stored as 16 bits each; returns what was stored. Beyond
+  // 16 bits saturated; NaN gives some number.
+  [[gnu::always_inline]] static inline F put_int16(void* p, F x) {
+    const __m256i a = _mm256_cvtps_epi32(x.a), b = _mm256_cvtps_epi32(x.b);
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
+    _mm256_storeu_si256(static_cast<__m256i*>(p), packed);
+    return {_mm256_cvtepi32_ps(a), _mm256_cvtepi32_ps(b)};
+  }
+  [[gnu::always_inline]] static inline F abs(F x) {
+    const __m256 bits = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+    return {_mm256_and_ps(x.a, bits), _mm256_and_ps(x.b, bits)};
   }
   // e^x for x <= 0 (a few ulp): 2^n * e^r with |r| <= ln2 / 2, the series to r^7. Zero below the
   // smallest normal number; NaN stays NaN.
@@ -146,11 +175,9 @@ struct Vec {
   [[gnu::always_inline]] static inline __m128i load128(const void* p) {
     return _mm_loadu_si128(static_cast<const __m128i*>(p));
   }
-  [[gnu::always_inline]] static inline __m128i load64(const void* p) { return _mm_loadu_si64(p); }
-  [[gnu::always_inline]] static inline void pairs(void* p, int i, __m256 first, __m256 second) {
-    _mm256_storeu_si256(static_cast<__m256i*>(p) + i,
-                        _mm256_or_si256(_mm256_srli_epi32(_mm256_castps_si256(first), 16),
-                                        _mm256_castps_si256(second)));
+  [[gnu::always_inline]] static inline __m256i nibbles(__m256i bytes) {
+    return _mm256_and_si256(_mm256_or_si256(bytes, _mm256_slli_epi32(bytes, 12)),
+                            _mm256_set1_epi32(0x000f000f));
   }
   [[gnu::always_inline]] static inline __m256i word(const void* p, int i) {
     return _mm256_loadu_si256(static_cast<const __m256i*>(p) + i);

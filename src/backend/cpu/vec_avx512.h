@@ -73,11 +73,6 @@ struct Vec {
     return _mm512_castsi512_ps(
         _mm512_and_si512(r, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
   }
-  // Two sets of floats as sixteen bf16 pairs; their lower halves must be zero.
-  [[gnu::always_inline]] static inline void store_pairs(void* p, F first, F second) {
-    _mm512_storeu_si512(p, _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(first), 16),
-                                           _mm512_castps_si512(second)));
-  }
   // Sixteen elements in two groups of eight.
   [[gnu::always_inline]] static inline F load_bf16(const void* low, const void* high) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load256(low, high)), 16));
@@ -85,20 +80,39 @@ struct Vec {
   [[gnu::always_inline]] static inline F load_f16(const void* low, const void* high) {
     return _mm512_cvtph_ps(load256(low, high));
   }
-  [[gnu::always_inline]] static inline F load_i8(const void* low, const void* high) {
-    return _mm512_cvtepi32_ps(
-        _mm512_cvtepi8_epi32(_mm_unpacklo_epi64(_mm_loadu_si64(low), _mm_loadu_si64(high))));
-  }
-  // Sixteen codes in eight bytes, less 8: first all low nibbles, then all high ones.
-  [[gnu::always_inline]] static inline F load_u4(const void* p) {
-    const __m128i bytes = _mm_loadu_si64(p);
-    const __m128i codes = _mm_and_si128(_mm_unpacklo_epi64(bytes, _mm_srli_epi16(bytes, 4)),
-                                        _mm_set1_epi8(15));
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_sub_epi8(codes, _mm_set1_epi8(8))));
-  }
   [[gnu::always_inline]] static inline void store_f16(void* p, F x) {
     _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
   }
+  // Sixteen 32-bit integers, or as many pairs of 16-bit ones.
+  using I = __m512i;
+  [[gnu::always_inline]] static inline I zero_int() { return _mm512_setzero_si512(); }
+  [[gnu::always_inline]] static inline I load_int(const void* p) { return _mm512_loadu_si512(p); }
+  [[gnu::always_inline]] static inline void store_int(void* p, I x) { _mm512_storeu_si512(p, x); }
+  [[gnu::always_inline]] static inline F to_float(I x) { return _mm512_cvtepi32_ps(x); }
+  // Pairs from 32 signed bytes; from 16 bytes of a low and a high nibble.
+  [[gnu::always_inline]] static inline I pairs_i8(const void* p) {
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+  }
+  [[gnu::always_inline]] static inline I pairs_u4(const void* p) {
+    const I x = _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+    return _mm512_ternarylogic_epi32(x, _mm512_slli_epi32(x, 12), _mm512_set1_epi32(0x000f000f),
+                                     0xa8);  // (x | y) & mask
+  }
+  [[gnu::always_inline]] static inline I set1_pair(const void* p) {
+    return _mm512_castps_si512(_mm512_set1_ps(*static_cast<const float*>(p)));
+  }
+  // sum + the products of a pair
+  [[gnu::always_inline]] static inline I add_pairs(I sum, I x, I y) {
+    return _mm512_dpwssd_epi32(sum, x, y);
+  }
+  // Rounded to integers (ties to even) and stored as 16 bits each; returns what was stored. Beyond
+  // 16 bits saturated; NaN gives some number.
+  [[gnu::always_inline]] static inline F put_int16(void* p, F x) {
+    const I i = _mm512_cvtps_epi32(x);
+    _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtsepi32_epi16(i));
+    return _mm512_cvtepi32_ps(i);
+  }
+  [[gnu::always_inline]] static inline F abs(F x) { return _mm512_abs_ps(x); }
   // e^x for x <= 0 (a few ulp): 2^n * e^r with |r| <= ln2 / 2, the series to r^7. Zero below the
   // smallest normal number; NaN stays NaN.
   [[gnu::always_inline]] static inline F exp(F x) {
