@@ -281,6 +281,10 @@ void Engine::retire(Sample& s) noexcept {
   if (!s.scheduled) leave_line();
   if (s.paused) --paused_;
   Counters::set(counters_.pages_used, static_cast<uint64_t>(pages_.used_in_all()));
+  // Counted before anyone hears of the end.
+  const auto& samples = s.request().samples();
+  if (std::all_of(samples.begin(), samples.end(), [](const auto& o) { return o->retired; }))
+    Counters::add(counters_.finished, 1);
   try {
     s.publish();
   } catch (const std::bad_alloc&) {
@@ -291,7 +295,6 @@ void Engine::retire(Sample& s) noexcept {
 // Drops a request all of whose samples have ended.
 void Engine::forget(Request& r) noexcept {
   if (!r.ended() || r.live_at >= live_.size() || live_[r.live_at].get() != &r) return;
-  Counters::add(counters_.finished, 1);
   live_.back()->live_at = r.live_at;
   std::swap(live_[r.live_at], live_.back());
   live_.pop_back();
@@ -347,7 +350,6 @@ void Engine::fail_all(Status status, const std::string& text) noexcept {
         s->end_with_error(status, text);
         retire(*s);
       }
-    Counters::add(counters_.finished, list->size());
     list->clear();
   }
   planned_ = false;

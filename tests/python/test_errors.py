@@ -25,7 +25,7 @@ def test_codes_are_those_of_the_header():
         name: int(code)
         for name, code in re.findall(r"#define ORLOP_E_(\w+) \((-\d+)\)", header)
     }
-    assert len(codes) == 12
+    assert len(codes) == 13
     for name, code in codes.items():
         words = "".join(part.capitalize() for part in name.split("_"))
         cls = getattr(orlop, words + ("Error" if not words.endswith("Error") else ""))
@@ -36,6 +36,7 @@ def test_codes_are_those_of_the_header():
     assert issubclass(orlop.InvalidArgumentError, ValueError)
     assert issubclass(orlop.OutOfMemoryError, MemoryError)
     assert issubclass(orlop.IoError, OSError)
+    assert issubclass(orlop.DeadlineError, TimeoutError)
 
 
 def test_missing_model(tmp_path):
