@@ -116,8 +116,9 @@ void Engine::finish_step(const StepPlan& plan) {
     }
     if (!s.ended() && !s.samples && end == s.prompt_tokens) s.end(Finish::length);
     if (!s.ended()) {
+      const bool paused_before = s.paused;  // in a plan that was made before
       s.publish();
-      if (s.paused) ++paused_;
+      if (s.paused && !paused_before) ++paused_;
       continue;
     }
     scheduler_.finish(&s, ahead());  // the pages are back before anyone hears of the end
