@@ -279,7 +279,10 @@ void Engine::retire(Sample& s) noexcept {
   if (s.retired) return;
   s.retired = true;
   if (!s.scheduled) leave_line();
-  if (s.paused) --paused_;
+  if (s.paused) {
+    s.paused = false;
+    --paused_;
+  }
   Counters::set(counters_.pages_used, static_cast<uint64_t>(pages_.used_in_all()));
   // Counted before anyone hears of the end.
   const auto& samples = s.request().samples();
