@@ -4,7 +4,7 @@
 // slow readers, prefix cache and host tier on and off, plans made ahead, one to four threads; every
 // KV type, weight format and compute setting; pages that hold nothing are NaN.
 //
-//   same_bits_test                  each case once; with ORLOP_SOAK set, random cases for ten minutes
+//   same_bits_test                  each case three times; with ORLOP_SOAK set, random cases for ten minutes
 //   same_bits_test SECONDS          random cases for that long
 //   same_bits_test CASE SEED        one history again, as a failure names it
 #include <unistd.h>
@@ -384,7 +384,7 @@ int run(int argc, char** argv) {
     while (seconds() < limit && failures() == 0)
       history(all[below(random, all.size())], random() % 1'000'000'000);
   } else {
-    for (size_t i = 0; i < all.size(); ++i) history(all[i], 1000 + i);
+    for (size_t i = 0; i < 3 * all.size(); ++i) history(all[i % all.size()], 1000 + i);
   }
   const Totals& t = totals;
   std::printf("%llu histories, %llu samples (%llu cancelled), %llu tokens, %llu preemptions, %llu "

@@ -155,9 +155,11 @@ void check_empty(orlop_engine* engine) {
     sleep_us(1000);
     s = stats_of(engine);
   }
-  if (s.requests_running || s.requests_waiting || s.pages_used)
-    std::fprintf(stderr, "left: %u running, %u waiting, %llu pages\n", s.requests_running,
-                 s.requests_waiting, static_cast<unsigned long long>(s.pages_used));
+  if (s.requests_running || s.requests_waiting || s.pages_used || s.requests_paused)
+    std::fprintf(stderr, "left: %u running, %u waiting, %llu pages, %lld paused\n",
+                 s.requests_running, s.requests_waiting,
+                 static_cast<unsigned long long>(s.pages_used),
+                 static_cast<long long>(s.requests_paused));
   CHECK(!s.requests_running && !s.requests_waiting && !s.pages_used && !s.requests_paused);
   CHECK(s.pages_cached + s.pages_free == s.pages_total);
 }
@@ -165,7 +167,6 @@ void check_empty(orlop_engine* engine) {
 std::string tiny(const char* name) { return std::string(TEST_DATA) + "/tiny/" + name; }
 
 std::string random_config(Random& random) {
-  const auto yes_no = [&](uint64_t n) { return once_in(random, n) ? "false" : "true"; };
   std::string j = "{\"model\": \"" + tiny(one_of(random, {"llama", "mistral-window", "qwen3"})) + "\"";
   const auto number = [&](const char* key, uint64_t v) {
     j += ", \"" + std::string(key) + "\": " + std::to_string(v);
@@ -182,12 +183,14 @@ std::string random_config(Random& random) {
   number("block_size", one_of(random, {16, 16, 32}));
   number("kv_bytes", one_of(random, {400'000, 1'000'000, 4'000'000}));
   number("output_bytes", one_of(random, {4096, 65536, 1 << 20}));
-  j += std::string(", \"debug_poison\": true, \"enable_prefix_cache\": ") + yes_no(4);
-  if (once_in(random, 3)) {
+  const bool cache = !once_in(random, 4);
+  j += std::string(", \"debug_poison\": true, \"enable_prefix_cache\": ") +
+       (cache ? "true" : "false");
+  if (cache && once_in(random, 2)) {
     j += ", \"enable_cpu_prefix_swap\": true";
     number("cpu_prefix_bytes", 1 << 20);
   }
-  j += std::string(", \"debug_plan_ahead\": ") + yes_no(2);
+  j += std::string(", \"debug_plan_ahead\": ") + (once_in(random, 2) ? "true" : "false");
   if (once_in(random, 4)) number("itl_target_ms", 1);
   return j + "}";
 }
