@@ -104,10 +104,16 @@ void Engine::finish_step(const StepPlan& plan) {
   last_decodes_ = 0;
   last_decode_keys_ = last_prefill_context_ = 0;
   uint64_t prompt_rows = 0;
+  for (const PlanSeq& p : plan.seqs)
+    prompt_rows += static_cast<uint64_t>(
+        std::max(0, std::min(p.begin + p.rows, p.sequence->prompt_tokens) - p.begin));
+  // Before anyone hears of an end.
+  Counters::add(counters_.prompt_tokens, prompt_rows);
+  Counters::add(counters_.generated_tokens, generated_);
+  generated_ = 0;
   for (const PlanSeq& p : plan.seqs) {
     Sample& s = sample_of(p);
     const int32_t end = p.begin + p.rows;
-    prompt_rows += static_cast<uint64_t>(std::max(0, std::min(end, s.prompt_tokens) - p.begin));
     if (p.draw) {  // it decodes from now on, or has ended
       ++last_decodes_;
       last_decode_keys_ += end + 1;
@@ -126,9 +132,6 @@ void Engine::finish_step(const StepPlan& plan) {
     retire(s);
     forget(s.request());
   }
-  Counters::add(counters_.prompt_tokens, prompt_rows);
-  Counters::add(counters_.generated_tokens, generated_);
-  generated_ = 0;
   update_counts(&plan);
 }
 
