@@ -81,13 +81,16 @@ static int cached_of(orlop_engine* e, const orlop_generate_params* p, result* ou
 static void samples_equal_requests_alone(void) {
   static const uint64_t lengths[] = {1, 15, 16, 17, 40, 48};
   static const uint32_t counts[] = {2, 5, 128};
+  const char* device = getenv("ORLOP_TEST_DEVICE");
+  const int slow = device && *device; /* some lengths are enough there */
   size_t l, c;
   uint32_t i;
   for (l = 0; l < sizeof lengths / sizeof *lengths; ++l)
     for (c = 0; c < sizeof counts / sizeof *counts; ++c) {
       orlop_generate_params p = sampled(lengths[l], 1000 * l);
       orlop_request* r;
-      if (counts[c] == 128 && lengths[l] != 17) continue;
+      if (counts[c] == 128 && (slow || lengths[l] != 17)) continue;
+      if (slow && l % 3 != 0) continue;
       p.prompt_logprobs = 0;
       p.n = counts[c];
       r = submit(engine, &p);
@@ -355,11 +358,13 @@ static void statistics(void) {
   orlop_generate_params p = sampled(100, 1);
   orlop_stats s;
   uint64_t parts;
+  int i;
   if (!e) return;
   s = stats_of(e);
   CHECK(s.steps == 0 && s.pages_free == s.pages_total && s.host_pages_total == 0);
   CHECK(s.prompt_tokens_per_s == 0 && s.generated_tokens_per_s == 0);
   run(e, &p, &got);
+  for (i = 0; i < 10000 && stats_of(e).steps < 24; ++i) sleep_us(1000); /* the last step ends */
   s = stats_of(e);
   CHECK(s.steps >= 24 && s.prompt_tokens == 100 && s.generated_tokens == 24);
   CHECK(s.requests_finished == 1 && s.requests_paused == 0 && s.preemptions == 0);
@@ -376,7 +381,7 @@ static void statistics(void) {
   /* A second of work later there are rates. */
   {
     const int64_t end = now_us() + 1500000;
-    p.max_tokens = 300;
+    p.max_tokens = 100;
     while (now_us() < end) run(e, &p, &got);
     s = stats_of(e);
     CHECK(s.generated_tokens_per_s > 1);

@@ -223,6 +223,66 @@ void queues(const Engine& engine) {
   CHECK(tokens == 15);
 }
 
+void samples(const Engine& engine) {
+  Params p = counted("Once upon a", 8);
+  p.temperature = 1.0;
+  p.seed = 5;
+  p.n = 3;
+  p.cache_salt = "samples";
+  p.priority = 10;
+  p.deadline = std::chrono::minutes(10);
+  Result<Request> made = engine.generate(p);
+  CHECK(made);
+  if (!made) return;
+  std::string texts[3];
+  int ends = 0;
+  for (const Output& out : *made) {
+    CHECK(out.index() < 3);
+    texts[out.index() % 3] += out.text();
+    ends += out.last();
+  }
+  CHECK(ends == 3 && made->info()->samples == 3 && made->info()->generated_tokens == 24);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    p.n = 1;
+    p.seed = 5 + i;
+    Result<Request> alone = engine.generate(p);
+    CHECK(alone && *alone->read() == texts[i]);
+  }
+  p.deadline = orlop::Microseconds(1);
+  Result<Request> late = engine.generate(p);
+  CHECK(late && late->read().error().code == ORLOP_E_DEADLINE);
+  p.deadline = orlop::Microseconds(0);
+  p.priority = 101;
+  CHECK(engine.generate(p).error().code == ORLOP_E_INVALID_ARGUMENT);
+}
+
+void states(const Engine& engine) {
+  std::string text = "A long way begins";
+  for (int i = 0; i < 12; ++i) text += ", and then goes on";
+  orlop::StateParams p;
+  p.text = text;
+  p.cache_salt = "from";
+  p.key = "a key of enough bytes";
+  const Result<std::string> saved = engine.save_state(p);
+  CHECK(saved && saved->size() > 1000);
+  if (!saved) return;
+  orlop::StateParams to;
+  to.key = p.key;
+  const Result<orlop_state_info> info = engine.load_state(to, *saved);
+  CHECK(info && info->shared == 1 && info->n_tokens >= 32 && info->pages > 0);
+  Params again = counted(text.c_str(), 1);
+  again.cache_salt = "to";
+  Result<Request> request = engine.generate(again);
+  CHECK(request && request->read());
+  CHECK(request->info()->cached_tokens + 16 >= info->n_tokens);
+  to.key = "another key of enough bytes";
+  CHECK(engine.load_state(to, *saved).error().code == ORLOP_E_INVALID_ARGUMENT);
+  CHECK(engine.load_state(orlop::StateParams(), *saved).error().code == ORLOP_E_INVALID_ARGUMENT);
+  CHECK(engine.load_state(to).error().code == ORLOP_E_INVALID_ARGUMENT);
+  const Result<orlop_stats> stats = engine.stats();
+  CHECK(stats && stats->prefix_hit_tokens > 0 && stats->pages_cached > 0);
+}
+
 void cancelling(Engine engine) {
   Result<Request> made = engine.generate(counted("Once upon a time", 1000));
   CHECK(made);
@@ -260,6 +320,8 @@ int with_model() {
       parameters(*engine);
       texts(*engine);
       queues(*engine);
+      samples(*engine);
+      states(*engine);
       cancelling(*std::move(engine));
     }
   }
