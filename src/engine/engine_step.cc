@@ -12,7 +12,7 @@ namespace orlop {
 namespace {
 
 // With a latency target prefill still advances by this many rows a step.
-constexpr int32_t least_prefill_rows = 16;
+constexpr int32_t least_prefill_rows = 4;
 
 // Adds the time of a part of a step to a counter.
 class Timed {
