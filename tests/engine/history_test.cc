@@ -227,7 +227,7 @@ class History {
                    whole % limits_.tile_tokens,
                "an adopted prefix is not found");
       } catch (const Error& e) {
-        demand(e.status() == Status::out_of_memory, e.text());
+        demand(e.status() == Status::out_of_memory, e.what());
       }
     } else {
       model_->check(scheduler_->cache().match(identity, content.tokens, whole), content);
@@ -288,7 +288,7 @@ class History {
     demand(rows <= std::max(input.rows, singles + 1), "rows beyond what was asked for");
     if (lowest)
       demand(once.count(lowest) || ending || (first && before(first, lowest)),
-             "the first in rank does not advance: " + told(*lowest, plan, scheduler_->running()));
+             "the first in rank does not advance");
     demand(!plan.seqs.empty() || !stuck(), "nothing is planned though something could run");
     totals.preemptions += static_cast<uint64_t>(plan.preemptions);
     totals.out += plan.out.size();
@@ -297,16 +297,6 @@ class History {
     if (scheduler_->waiting() == held && held) ++totals.held_back;
     for (const Life* l : ran)
       totals.driven_out += l->place != Sequence::Place::running && first && before(first, l);
-  }
-
-  static std::string told(const Sequence& s, const StepPlan& plan, size_t running) {
-    std::string text = cat("arrival ", s.arrival, " priority ", s.priority, " place ",
-                           static_cast<int>(s.place), " computed ", s.computed, " of ",
-                           s.tokens.size(), "+", s.drawing, ", ", running, " run;");
-    for (const PlanSeq& p : plan.seqs)
-      text += cat(" [arrival ", p.sequence->arrival, " priority ", p.sequence->priority, " rank ",
-                  p.sequence->rank - s.rank, " begin ", p.begin, " rows ", p.rows, "]");
-    return text;
   }
 
   bool stuck() const {
@@ -425,7 +415,7 @@ class History {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const long count = argc > 1 ? std::atol(argv[1]) : 3000;
+  const long count = argc > 1 ? std::atol(argv[1]) : 5000;
   const uint64_t begin = argc > 2 ? std::strtoull(argv[2], nullptr, 0) : 1;
   long failed = 0;
   for (uint64_t seed = begin; seed < begin + static_cast<uint64_t>(count); ++seed) {
