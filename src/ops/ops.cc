@@ -12,7 +12,8 @@ void require(bool ok, const char* op, const char* rule) {
 void require_kv(const KvDesc& kv, const char* op) {
   require(kv.kv_heads > 0 && kv.head_dim > 0 && kv.head_dim % 8 == 0, op, "head_dim % 8 == 0");
   require(kv.page_tokens > 0 && (kv.page_tokens % 16 == 0 ||
-                                 (kv.page_tokens == 8 && kv.type != KvType::uint4)),
+                                 (kv.page_tokens == 8 && kv.type != KvType::int8 &&
+                                  kv.type != KvType::uint4)),
           op, "page_tokens is a multiple of 16, or 8 where the type allows it");
 }
 

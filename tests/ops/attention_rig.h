@@ -148,16 +148,18 @@ inline float bf16_up(float x) {
   return y;
 }
 
-// n elements at x, stride apart, as `codes` levels around a centre hold them.
-inline void hold_uint4(float* x, int n, int stride) {
+// n elements at x, stride apart, as codes [-below, above] around a centre hold them. Products with
+// reciprocals as the cache has them, so that no code falls the other way.
+inline void hold_grid(float* x, int n, int stride, float below, float above) {
   float low = x[0], high = x[0];
   for (int i = 0; i < n; ++i) low = std::min(low, x[i * stride]), high = std::max(high, x[i * stride]);
-  // Products with reciprocals as the cache has them, so that no code falls the other way.
-  const float centre = f16_to_f32(f32_to_f16(low + 8 * (high * (1.0f / 15) - low * (1.0f / 15))));
-  const float scale = bf16_up(std::max((centre - low) * (1.0f / 8), (high - centre) * (1.0f / 7)));
+  const float steps = 1.0f / (below + above);
+  const float centre = f16_to_f32(f32_to_f16(low + below * (high * steps - low * steps)));
+  const float scale = bf16_up(std::max((centre - low) * (1 / below), (high - centre) * (1 / above)));
   for (int i = 0; i < n; ++i) {
-    const float code = scale > 0 ? (x[i * stride] - centre) * (1 / scale) + 8 : 8;
-    x[i * stride] = centre + scale * (std::clamp(std::rint(code), 0.0f, 15.0f) - 8);
+    const float offset = above < 8 ? 8 : 0;  // uint4 rounds after it has added 8
+    const float code = scale > 0 ? (x[i * stride] - centre) * (1 / scale) + offset : offset;
+    x[i * stride] = centre + scale * std::clamp(std::rint(code) - offset, -below, above);
   }
 }
 
@@ -169,7 +171,7 @@ inline void hold_int8(float* x, int n) {
   for (int i = 0; i < n; ++i) x[i] = scale * std::rint(x[i] * (1 / scale));
 }
 
-// Rows as the cache holds them (q as the products take it), all tiles of uint4 keys sealed; own: the
+// Rows as the cache holds them (q as the products take it), all tiles of coded keys sealed; own: the
 // keys that a query of the same tile sees.
 inline Rows held(const Shape& s, const Rows& qkv, Rows& own) {
   Rows h = qkv;
@@ -182,18 +184,19 @@ inline Rows held(const Shape& s, const Rows& qkv, Rows& own) {
     for (int head = 0; head < s.heads + 2 * s.kv_heads; ++head) {
       float* x = &h[static_cast<size_t>(t * s.row() + head * s.dim)];
       const bool query = head < s.heads, key = head < s.heads + s.kv_heads;
-      if (s.type == KvType::int8 && !query)
+      if (s.type == KvType::int8 && !key)
         hold_int8(x, s.dim);
       else if (s.type == KvType::uint4 && !key)
-        hold_uint4(x, s.dim, 1);
+        hold_grid(x, s.dim, 1, 8, 7);
       else if (!query || s.type == KvType::bf16)
         for (int d = 0; d < s.dim; ++d) x[d] = round_to(x[d]);
     }
   own = h;
-  if (s.type == KvType::uint4)
+  if (s.type == KvType::int8 || s.type == KvType::uint4)
     for (int t = 0; t + 16 <= n; t += 16)
       for (int d = 0; d < s.kv_heads * s.dim; ++d)
-        hold_uint4(&h[static_cast<size_t>(t * s.row() + q_width + d)], 16, s.row());
+        hold_grid(&h[static_cast<size_t>(t * s.row() + q_width + d)], 16, s.row(),
+                  s.type == KvType::int8 ? 127 : 8, s.type == KvType::int8 ? 127 : 7);
   return h;
 }
 

@@ -80,11 +80,11 @@ struct CacheBf16 : FloatSums<V> {  // widened to f32: the first of each pair, th
 
 // Codes: products of 16-bit integers, exact sums of 32 bits. A factor reaches 32767, an int8 code 127:
 // sums over 512 dimensions, or the 256 tokens of a chunk, stay below 2^31.
-template <class V, int tiles, int vectors>
+template <class V, int vectors>
 struct CacheI8 {
   static constexpr bool integers = true;
   static constexpr int pack = 2, step_floats = 1, step_bytes = 32;
-  static constexpr int score_tiles = tiles, value_vectors = vectors;
+  static constexpr int score_tiles = 1, value_vectors = vectors;  // every tile has its own factors
   using F = typename V::F;
   using Sum = typename V::I;
   using Item = typename V::I;
@@ -102,10 +102,9 @@ struct CacheI8 {
   static inline F put16(float* to, F x) { return V::put_int16(to, x); }
 };
 
-template <class V, int tiles, int vectors>
-struct CacheU4 : CacheI8<V, tiles, vectors> {
+template <class V, int vectors>
+struct CacheU4 : CacheI8<V, vectors> {
   static constexpr int step_bytes = 16;
-  static constexpr int score_tiles = 1;  // every tile has its own factors
   using Item = typename V::I;
   static inline Item load(const char* p) { return V::pairs_u4(p); }
   static inline Item load_half(const char* p, bool) { return V::pairs_u4(p); }

@@ -1,36 +1,26 @@
 // Attention over int8 and uint4 codes, what differs from floats. Everything has internal linkage.
 //
-// Codes are multiplied as integers (attention_cache.h). int8: a query is scaled to 16 bits by its
-// largest element, a score multiplied by the key's scale. uint4 keys, x = min + scale * code per
-// channel: for every tile the query is multiplied by the channels' scales and then scaled to 16 bits;
-// what the mins add to all scores of the tile is summed in f32, so that a large offset costs no
-// precision. Values: weights are multiplied by the tokens' scales and scaled to 16 bits by the largest
-// of the chunk; what the mins of uint4 values add is summed in f32. Sums of weights are of the weights
-// themselves.
+// Codes are multiplied as integers (attention_cache.h). Keys, x = centre + scale * code per channel: for
+// every tile the query is multiplied by the channels' scales and then scaled to 16 bits by its largest
+// element; what the centres add to all scores of the tile is summed in f32, so that a large offset
+// costs no precision. Values: weights are multiplied by the tokens' scales and scaled to 16 bits by the
+// largest of the chunk; what centres add is summed in f32. Sums of weights are of the weights
+// themselves. Codes of uint4 are taken as they are, [0, 15], around centre - 8 * scale.
 #pragma once
 #include "backend/cpu/attention_tile.h"
 
 namespace orlop::cpu {
 namespace {
 
-// What is kept of each token besides its codes.
+// What is kept of each token's values besides its codes.
 template <class V, class C>
 void AttentionTile<V, C>::token_scales(int t) {
-  const auto at = [&](const char* const* tiles, int64_t offset, int half) {
-    return tiles[halves_ ? half : 0] + offset + (halves_ ? 0 : 16 * half);
-  };
-  const TileSource& from = source_[t];
-  if constexpr (!uint4)
-    V::store(key_scale_ + t * 16, V::mul(V::load_bf16(at(from.keys, layout_.key_extra, 0),
-                                                      at(from.keys, layout_.key_extra, 1)),
-                                         V::set1(a_.scale)));
-  const int64_t extra = layout_.value_extra, centres = extra + 2 * layout_.tokens;
-  const F scale = V::load_bf16(at(from.values, extra, 0), at(from.values, extra, 1));
+  const char* at = values_[t] + layout_.value_extra;
+  const F scale = V::load_bf16(at, at + 16);
   V::store(value_scale_ + t * 16, scale);
   if constexpr (uint4)
     V::store(value_min_ + t * 16,
-             V::fnma(V::set1(8.0f), scale, V::load_f16(at(from.values, centres, 0),
-                                                       at(from.values, centres, 1))));
+             V::fnma(V::set1(8.0f), scale, V::load_f16(at + 32, at + 48)));
 }
 
 // Scores of a tile of codes: the queries are packed anew, with the channels' scales.
@@ -44,7 +34,7 @@ void AttentionTile<V, C>::tile_scores(int i0, int i1, int t) {
     const F scale = V::load_bf16(scales + d, half ? nothing : scales + d + 8);
     const F centre = V::load_f16(centres + d, half ? nothing : centres + d + 8);
     V::store(channel_scale_ + d, scale);
-    V::store(channel_min_ + d, V::fnma(V::set1(8.0f), scale, centre));
+    V::store(channel_centre_ + d, uint4 ? V::fnma(V::set1(8.0f), scale, centre) : centre);
   }
   for (int i = i0; i < i1; ++i) {
     const float* q = query_ + i * width_;
@@ -52,11 +42,11 @@ void AttentionTile<V, C>::tile_scores(int i0, int i1, int t) {
     for (int d = 0; d < width_; d += 16) {
       const F x = V::load(q + d);
       top = V::max(top, V::abs(V::mul(x, V::load(channel_scale_ + d))));
-      sum = V::fma(x, V::load(channel_min_ + d), sum);
+      sum = V::fma(x, V::load(channel_centre_ + d), sum);
     }
     const float largest = V::largest(top);
     query_scale_[i] = largest * (1 / most);
-    min_score_[i] = V::sum(sum);  // NaN if a channel is
+    centre_score_[i] = V::sum(sum);  // NaN if a channel is
     const F scale = V::set1(to_most(largest));
     float* to = tile_query_ + i * query_stride_;
     for (int d = 0; d < width_; d += 16, to += weight_tile)
@@ -140,8 +130,8 @@ void of_type(KvType type, const Run& run) {
     case KvType::f32: return run(CacheF32<Vec, tiles, vectors>{});
     case KvType::bf16: return run(Bf16{});
     case KvType::f16: return run(CacheF16<Vec, tiles, vectors>{});
-    case KvType::int8: return run(CacheI8<Vec, tiles, vectors>{});
-    case KvType::uint4: return run(CacheU4<Vec, tiles, vectors>{});
+    case KvType::int8: return run(CacheI8<Vec, vectors>{});
+    case KvType::uint4: return run(CacheU4<Vec, vectors>{});
   }
 }
 template <class Bf16>
@@ -157,8 +147,7 @@ void attention_of_type(const AttentionArgs& a, const AttentionBlock& block) {
 template <class Bf16>
 void combine_of_type(const AttentionArgs& a, const AttentionBlock& block) {
   using Tile = AttentionTile<Vec, CacheF32<Vec, 1, 1>>;  // records are floats
-  const bool codes = a.kv.type == KvType::int8 || a.kv.type == KvType::uint4;
-  if (a.kv.head_dim <= attention_scratch_dims || (!codes && a.kv.page_tokens % 16 == 0))
+  if (a.kv.head_dim <= attention_scratch_dims || (!is_coded(a.kv.type) && a.kv.page_tokens % 16 == 0))
     Tile(a, block).combine();
   else
     ref::attention_combine(a, block);

@@ -34,7 +34,7 @@ class Cache {
         dims_(a.kv.head_dim) {}
 
   void key(int32_t t, float* to) const {
-    if (a_.kv.type == KvType::uint4 && t / 16 == position_ / 16) return own_key(t, to);
+    if (is_coded(a_.kv.type) && t / 16 == position_ / 16) return own_key(t, to);
     const int32_t tokens = layout_.tokens, in_tile = t % tokens;
     const unsigned char* tile = head(t) + t % a_.kv.page_tokens / tokens * layout_.key_tile;
     const unsigned char* extra = tile + layout_.key_extra;
@@ -47,7 +47,8 @@ class Cache {
           to[d] = bf16_to_f32(u16(tile, (d / 2 * tokens + in_tile) * 2 + d % 2));
           break;
         case KvType::int8:
-          to[d] = i8(tile, (d / 2 * tokens + in_tile) * 2 + d % 2) * bf16_to_f32(u16(extra, in_tile));
+          to[d] = f16_to_f32(u16(extra, d)) +
+                  i8(tile, (d / 2 * 16 + in_tile) * 2 + d % 2) * bf16_to_f32(u16(extra, dims_ + d));
           break;
         case KvType::uint4:
           to[d] = uint4_value(tile[d / 2 * 16 + in_tile] >> (d % 2 * 4), u16(extra, d),

@@ -99,26 +99,14 @@ class AttentionTile {
       for (int h = 0; h < b_.heads; ++h) {
         const int i = r * b_.heads + h;
         const float* q = a_.q + call_row(r) * a_.q_stride + int64_t{b_.head + h} * dims_;
-        // uint4: as they are, to be packed for every tile
-        float* to = query_ + i * (uint4 ? width_ : query_stride_);
-        F scale = V::set1(1.0f);
-        if constexpr (integers && !uint4) {
-          F top = V::zero(), poison = V::zero();
-          for (int d = 0; d < dims_; d += 16) {
-            const F x = V::load_n(q + d, dims_ - d < 16 ? dims_ - d : 16);
-            top = V::max(top, V::abs(x));
-            poison = V::add(poison, V::sub(x, x));
-          }
-          const float largest = V::largest(top);
-          query_scale_[i] = largest * (1 / most) + V::sum(poison);
-          scale = V::set1(to_most(largest));
-        }
-        for (int d = 0; d < dims_; d += 16, to += uint4 ? 16 : weight_tile) {
+        // Codes: as they are, to be packed for every tile.
+        float* to = query_ + i * (integers ? width_ : query_stride_);
+        for (int d = 0; d < dims_; d += 16, to += integers ? 16 : weight_tile) {
           const F x = V::load_n(q + d, dims_ - d < 16 ? dims_ - d : 16);
-          if constexpr (uint4)
+          if constexpr (integers)
             V::store(to, x);
           else
-            C::put16(to, integers ? V::mul(x, scale) : x);
+            C::put16(to, x);
         }
       }
   }
@@ -136,7 +124,7 @@ class AttentionTile {
     const int tile_begin = first / 16, tile_end = (last + 15) / 16;
     find_tiles(c, tile_begin, tile_end, last);
     const int i0 = row_begin * b_.heads, i1 = row_end * b_.heads;
-    if constexpr (uint4) {
+    if constexpr (integers) {
       for (int t = tile_begin; t < tile_end; ++t)
         if (c * chunk_tiles + t == own_tile())
           own_scores(i0, i1, t);
@@ -217,47 +205,53 @@ class AttentionTile {
   void weigh_integers(int i, int begin, int end, F base);
   void finish_values(int i);
 
-  // ---- scores: [queries, 16 tokens] = q K, a chain over the dimensions each
+  // ---- scores: [queries, 16 tokens] = q K, a chain over the dimensions each (integers are exact: there
+  // few queries have several chains, which do not wait for each other)
 
   template <int queries, int tiles>
   void scores(int i, int tile) {
-    typename C::Sum sum[queries][tiles];
+    constexpr int chains = !integers || queries > 2 ? 1 : 4 / queries;
+    typename C::Sum sum[queries][tiles * chains];
     for (int q = 0; q < queries; ++q)
-      for (int t = 0; t < tiles; ++t) sum[q][t] = C::zero();
-    const float* query = (uint4 ? tile_query_ : query_) + i * query_stride_;
+      for (int t = 0; t < tiles * chains; ++t) sum[q][t] = C::zero();
+    const float* query = (integers ? tile_query_ : query_) + i * query_stride_;
     const int steps = dims_ / C::pack;
-    for (int s = 0; s < steps; ++s) {
-      typename C::Factor w[queries];
+    for (int begin = 0; begin < steps; begin += chains)  // steps: a multiple of 4
 #pragma GCC unroll 8
-      for (int q = 0; q < queries; ++q)
-        w[q] = C::factor(query + q * query_stride_ + s * C::step_floats);
+      for (int chain = 0; chain < chains; ++chain) {
+        const int s = begin + chain;
+        typename C::Factor w[queries];
 #pragma GCC unroll 8
-      for (int t = 0; t < tiles; ++t) {
-        const typename C::Item key = C::load(keys_[tile + t] + s * C::step_bytes);
+        for (int q = 0; q < queries; ++q)
+          w[q] = C::factor(query + q * query_stride_ + s * C::step_floats);
 #pragma GCC unroll 8
-        for (int q = 0; q < queries; ++q) C::add_product(sum[q][t], key, w[q]);
+        for (int t = 0; t < tiles; ++t) {
+          const typename C::Item key = C::load(keys_[tile + t] + s * C::step_bytes);
+#pragma GCC unroll 8
+          for (int q = 0; q < queries; ++q) C::add_product(sum[q][chain * tiles + t], key, w[q]);
+        }
       }
-    }
     for (int q = 0; q < queries; ++q)
-      for (int t = 0; t < tiles; ++t)
-        V::store(score_ + (i + q) * score_stride + (tile + t) * 16,
-                 to_score(sum[q][t], i + q, tile + t));
+      for (int t = 0; t < tiles; ++t) {
+        if constexpr (chains > 1)
+          for (int chain = 1; chain < chains; ++chain)
+            sum[q][t] = V::add_int(sum[q][t], sum[q][chain * tiles + t]);
+        V::store(score_ + (i + q) * score_stride + (tile + t) * 16, to_score(sum[q][t], i + q));
+      }
   }
 
-  F to_score(const typename C::Sum& sum, int i, int tile) const {
+  F to_score(const typename C::Sum& sum, int i) const {
     const F scale = V::set1(a_.scale);
-    if constexpr (uint4)
-      return V::mul(V::fma(V::to_float(sum), V::set1(query_scale_[i]), V::set1(min_score_[i])), scale);
-    else if constexpr (integers)
-      return V::mul(V::to_float(sum),
-                    V::mul(V::load(key_scale_ + tile * 16), V::set1(query_scale_[i])));
+    if constexpr (integers)
+      return V::mul(V::fma(V::to_float(sum), V::set1(query_scale_[i]), V::set1(centre_score_[i])),
+                    scale);
     else
       return V::mul(sum, scale);
   }
 
   template <int queries>
   void scores_of(int i, int tile, int tile_end) {
-    constexpr int tiles = queries == 1 && !uint4 ? 4 : C::score_tiles;
+    constexpr int tiles = queries == 1 && !integers ? 4 : C::score_tiles;
     for (; tile + tiles <= tile_end; tile += tiles) scores<queries, tiles>(i, tile);
     for (; tile < tile_end; ++tile) scores<queries, 1>(i, tile);
   }
@@ -439,11 +433,10 @@ class AttentionTile {
   // Codes alone. An integer factor or sum times its scale is the number meant.
   float query_scale_[attention_queries], weight_scale_[attention_queries];
   float weight_min_[attention_queries];  // sum of weights times their values' mins
-  float min_score_[attention_queries];   // of the tile's channels
-  alignas(64) float key_scale_[attention_chunk];  // times that of all scores
+  float centre_score_[attention_queries];  // what the channels' centres add to a tile's scores
   alignas(64) float value_scale_[attention_chunk], value_min_[attention_chunk];
-  alignas(64) float channel_scale_[attention_scratch_dims], channel_min_[attention_scratch_dims];
-  alignas(64) float tile_query_[uint4 ? attention_block_dims / 2 : 16];
+  alignas(64) float channel_scale_[attention_scratch_dims], channel_centre_[attention_scratch_dims];
+  alignas(64) float tile_query_[integers ? attention_block_dims / 2 : 16];
 };
 
 }  // namespace

@@ -1,13 +1,13 @@
 // How int8 and uint4 caches code floats: plain code that every ISA compiles for itself, in one fixed
 // order of operations, so that a page's codes do not depend on the ISA. Internal linkage, no STL.
 //
-//   int8   x = scale * code, code in [-127, 127]; scale = largest |x| / 127
+//   int8   x = centre + scale * code, code in [-127, 127]; values without a centre
 //   uint4  x = centre + scale * (code - 8), code in [0, 15]
 //
 // Scales are bf16, rounded up so that the range is covered: any magnitude of a float can be stored,
 // and a step is at most 1/128 wider than it must be. A centre is f16, saturated; the scale is chosen
-// after it was rounded, so its error never cuts off the range, it widens the step by error / 7: with
-// an offset of 50 and a range of 3.5 about 1 % (with a bf16 centre it would be 8 %).
+// after it was rounded, so its error never cuts off the range, it widens the step by error / 7 (uint4):
+// with an offset of 50 and a range of 3.5 about 1 % (with a bf16 centre it would be 8 %).
 // What is smaller than 2^-60 counts as zero. A NaN or an infinity makes scale and centre NaN.
 #pragma once
 #include "base/half.h"
@@ -59,29 +59,29 @@ inline int32_t code_of(float x, float low, float high) {
   return __builtin_bit_cast(int32_t, x + 0x1.8p23f) - 0x4b400000;
 }
 
-// Codes of n elements: those of a pair `step` bytes apart, pairs `stride`. Returns the scale.
-inline uint16_t put_int8(const float* x, int n, unsigned char* to, int64_t stride, int step) {
+// One token's values, to every second of 2 n bytes. Returns the scale.
+inline uint16_t put_int8(const float* x, int n, unsigned char* to) {
   const Range r = range_of(x, n);
   const float largest = -r.low > r.high ? -r.low : r.high;
   const uint16_t bits = scale_bits(largest * (1.0f / 127), r.poison);
   const float inverse = inverse_of(bits);
-  for (int i = 0; i < n; i += 2, to += stride) {
-    to[0] = static_cast<unsigned char>(code_of(x[i] * inverse, -127.0f, 127.0f));
-    to[step] = static_cast<unsigned char>(code_of(x[i + 1] * inverse, -127.0f, 127.0f));
-  }
+  for (int i = 0; i < n; ++i)
+    to[2 * i] = static_cast<unsigned char>(code_of(x[i] * inverse, -127.0f, 127.0f));
   return bits;
 }
 
+// The grid of codes [-below, above] around its centre that covers a range.
 struct Grid {
   uint16_t scale, centre;
 };
-inline Grid grid_of(const Range& r) {
-  const float centre = r.low + 8.0f * (r.high * (1.0f / 15) - r.low * (1.0f / 15));
+inline Grid grid_of(const Range& r, float below, float above) {
+  const float steps = 1.0f / (below + above);
+  const float centre = r.low + below * (r.high * steps - r.low * steps);
   Grid g;
   g.centre = r.poison != 0 ? uint16_t{0x7e00} : f32_to_f16_finite(centre);
   const float c = f16_to_f32(g.centre);
-  const float below = (c - r.low) * (1.0f / 8), above = (r.high - c) * (1.0f / 7);
-  g.scale = scale_bits(below > above ? below : above, r.poison);
+  const float down = (c - r.low) * (1.0f / below), up = (r.high - c) * (1.0f / above);
+  g.scale = scale_bits(down > up ? down : up, r.poison);
   return g;
 }
 inline int32_t uint4_code(float x, float centre, float inverse) {
@@ -90,7 +90,7 @@ inline int32_t uint4_code(float x, float centre, float inverse) {
 
 // One token's values, to the lower or upper nibbles of n bytes.
 inline Grid put_uint4(const float* x, int n, unsigned char* to, bool upper) {
-  const Grid g = grid_of(range_of(x, n));
+  const Grid g = grid_of(range_of(x, n), 8, 7);
   const float centre = f16_to_f32(g.centre), inverse = inverse_of(g.scale);
   const int keep = upper ? 15 : 240, shift = upper ? 4 : 0;
   for (int i = 0; i < n; ++i)
@@ -100,16 +100,21 @@ inline Grid put_uint4(const float* x, int n, unsigned char* to, bool upper) {
 
 // Dimensions [begin, begin + n) of a tile of 16 tokens' keys, from bf16 [n / 2][16][2] to the codes,
 // centres and scales of a tile of dims.
-inline void put_uint4_keys(const uint16_t* tile, int dims, int begin, int n, unsigned char* to) {
-  uint16_t* centres = reinterpret_cast<uint16_t*>(to + 8 * dims) + begin;
+inline void put_keys(bool int8, const uint16_t* tile, int dims, int begin, int n, unsigned char* to) {
+  auto* centres = reinterpret_cast<uint16_t*>(to + (int8 ? 16 : 8) * dims) + begin;
   uint16_t* scales = centres + dims;
-  to += 8 * begin;
+  to += (int8 ? 16 : 8) * begin;
   for (int d = 0; d < n; ++d) {
     float x[16];
     for (int t = 0; t < 16; ++t) x[t] = bf16_to_f32(tile[(d / 2 * 16 + t) * 2 + d % 2]);
-    const Grid g = grid_of(range_of(x, 16));
+    const Grid g = int8 ? grid_of(range_of(x, 16), 127, 127) : grid_of(range_of(x, 16), 8, 7);
     const float centre = f16_to_f32(g.centre), inverse = inverse_of(g.scale);
     for (int t = 0; t < 16; ++t) {
+      if (int8) {
+        to[(d / 2 * 16 + t) * 2 + d % 2] = static_cast<unsigned char>(
+            code_of((x[t] - centre) * inverse, -127.0f, 127.0f));
+        continue;
+      }
       const int32_t code = uint4_code(x[t], centre, inverse);
       unsigned char& byte = to[d / 2 * 16 + t];
       byte = static_cast<unsigned char>(d % 2 ? byte | code << 4 : code);

@@ -42,7 +42,6 @@ inline void put_token(const KvDesc& kv, const KvLayout& layout, char* head, int 
   char* values = head + layout.values_at + offset / tokens * layout.value_tile;
   auto* k16 = reinterpret_cast<uint16_t*>(keys);
   auto* v16 = reinterpret_cast<uint16_t*>(values);
-  auto* key_codes = reinterpret_cast<unsigned char*>(keys);
   auto* value_codes = reinterpret_cast<unsigned char*>(values);
   auto* value_extra = reinterpret_cast<uint16_t*>(values + layout.value_extra);
   switch (kv.type) {
@@ -66,13 +65,10 @@ inline void put_token(const KvDesc& kv, const KvLayout& layout, char* head, int 
       put_f16(k16 + token, tokens, k, dims);
       put_f16(v16 + token * width, 1, v, dims);
       return;
-    case KvType::int8:
-      reinterpret_cast<uint16_t*>(keys + layout.key_extra)[token] =
-          put_int8(k, dims, key_codes + 2 * token, 2 * tokens, 1);
-      value_extra[token] =
-          put_int8(v, dims, value_codes + token / 2 * width * 2 + token % 2, 4, 2);
+    case KvType::int8:  // keys: kv_seal
+      value_extra[token] = put_int8(v, dims, value_codes + token / 2 * width * 2 + token % 2);
       return;
-    case KvType::uint4: {  // keys: kv_seal
+    case KvType::uint4: {
       const Grid g = put_uint4(v, dims, value_codes + token / 2 * width, token % 2);
       value_extra[token] = g.scale;
       value_extra[tokens + token] = g.centre;

@@ -53,13 +53,11 @@ void store(const KvDesc& kv, const KvLayout& layout, unsigned char* head, int32_
         v16[token * width + d] = f32_to_f16_finite(v[d]);
       }
       return;
-    case KvType::int8:
-      reinterpret_cast<uint16_t*>(keys + layout.key_extra)[token] =
-          put_int8(k, dims, keys + 2 * token, 2 * tokens, 1);
+    case KvType::int8:  // keys: kv_seal
       reinterpret_cast<uint16_t*>(values + layout.value_extra)[token] =
-          put_int8(v, dims, values + token / 2 * width * 2 + token % 2, 4, 2);
+          put_int8(v, dims, values + token / 2 * width * 2 + token % 2);
       return;
-    case KvType::uint4: {  // keys: seal_keys
+    case KvType::uint4: {
       const Grid g = put_uint4(v, dims, values + token / 2 * width, token % 2);
       auto* extra = reinterpret_cast<uint16_t*>(values + layout.value_extra);
       extra[token] = g.scale;

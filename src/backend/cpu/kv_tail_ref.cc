@@ -1,4 +1,4 @@
-// Tails of a uint4 cache: the bf16 keys of the tile in which a sequence ends, and what becomes of
+// Tails of caches of codes: the bf16 keys of the tile in which a sequence ends, and what becomes of
 // them once the tile is complete. Every ISA uses these: a tile is sealed once in 16 steps.
 #include <cstring>
 
@@ -39,7 +39,7 @@ void kv_seal(const KvStoreArgs& a, int64_t begin, int64_t end) {
           std::memcpy(tile, tail + int64_t{d} * 32, static_cast<size_t>(n) * 32);
         for (int32_t t = own; t < first + 16; ++t)
           put_key(tile, t - first, k + (t - own) * a.qkv_stride + d, n);
-        put_uint4_keys(tile, dims, d, n, to);
+        put_keys(a.kv.type == KvType::int8, tile, dims, d, n, to);
       }
     }
   }

@@ -34,7 +34,7 @@ void rope_table_op(const Exec& exec, const RopeTableArgs& a) {
 template <void (*body)(const KvStoreArgs&, int64_t, int64_t)>
 void kv_store_op(const Exec& exec, const KvStoreArgs& a) {
   by_rows<KvStoreArgs, body>(exec, a, row_grain(a.qkv_stride * 2));
-  if (a.kv.type != KvType::uint4) return;
+  if (!is_coded(a.kv.type)) return;
   bool seals = false;
   for (int32_t s = 0; s < a.seq_count; ++s)
     seals |= a.seqs[s].pos_begin % 16 + a.seqs[s].rows >= 16;
@@ -143,7 +143,7 @@ void attention_op(const Exec& exec, const AttentionArgs& a) {
     for (int32_t row = 0, rows; row < a.seqs[s].rows; row += rows) {
       rows = std::min(blocks.rows, a.seqs[s].rows - row);
       // Rows of a block see the keys of one tile in bf16: their own.
-      if (a.kv.type == KvType::uint4)
+      if (is_coded(a.kv.type))
         rows = std::min(rows, 16 - (a.seqs[s].pos_begin + row) % 16);
       const int64_t context = a.seqs[s].pos_begin + row + rows;
       const int64_t keys = a.window > 0 ? std::min<int64_t>(context, a.window + rows) : context;

@@ -119,6 +119,9 @@ struct Vec {
     _mm256_storeu_si256(static_cast<__m256i*>(p), x.a);
     _mm256_storeu_si256(static_cast<__m256i*>(p) + 1, x.b);
   }
+  [[gnu::always_inline]] static inline I add_int(I x, I y) {
+    return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
+  }
   [[gnu::always_inline]] static inline F to_float(I x) {
     return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
   }

@@ -88,6 +88,7 @@ struct Vec {
   [[gnu::always_inline]] static inline I zero_int() { return _mm512_setzero_si512(); }
   [[gnu::always_inline]] static inline I load_int(const void* p) { return _mm512_loadu_si512(p); }
   [[gnu::always_inline]] static inline void store_int(void* p, I x) { _mm512_storeu_si512(p, x); }
+  [[gnu::always_inline]] static inline I add_int(I x, I y) { return _mm512_add_epi32(x, y); }
   [[gnu::always_inline]] static inline F to_float(I x) { return _mm512_cvtepi32_ps(x); }
   // Pairs from 32 signed bytes; from 16 bytes of a low and a high nibble.
   [[gnu::always_inline]] static inline I pairs_i8(const void* p) {
