@@ -7,6 +7,7 @@ namespace orlop {
 namespace {
 constexpr int most_looked_at = 64;  // waiting sequences in one plan, besides those that join
 constexpr int most_overtaken = 8;   // of which no row was left for
+constexpr uint64_t plans_until_asked_again = 16;
 }  // namespace
 
 int64_t Scheduler::margin() const { return limits_.watermark + caution_; }
@@ -113,6 +114,10 @@ Scheduler::Joined Scheduler::join(Sequence* s, StepPlan& plan) {
         return gives_way(*v, *s);
       }))
     return Joined::no_room;
+  // To look in the cache is dear for a long prompt that had no rows a moment ago.
+  if (s->asked_plan && serial_ - s->asked_plan < plans_until_asked_again &&
+      rows_left_for(*s, s->asked_rows) <= 0)
+    return Joined::no_rows;
   const auto n = static_cast<int32_t>(s->tokens.size());
   const int32_t limit = std::min(n - 1, s->logits_from);
   cache_.find(s->identity_id, s->tokens, limit, found_);
@@ -122,7 +127,9 @@ Scheduler::Joined Scheduler::join(Sequence* s, StepPlan& plan) {
     hold_back(s, other, until);
     return Joined::held_back;
   }
-  if (rows_left_for(*s, n - found_.pages * page_tokens_) <= 0) return Joined::no_rows;
+  s->asked_rows = n - found_.pages * page_tokens_;
+  s->asked_plan = serial_;
+  if (rows_left_for(*s, s->asked_rows) <= 0) return Joined::no_rows;
   if (seats_.empty() || shortage(needed(*s), running_.empty() ? 0 : margin())) {
     if (!make_room(*s, needed(*s), plan)) return Joined::no_room;
     // What it would have shared with a sequence that gave way counts as its own now.

@@ -55,6 +55,7 @@ void Scheduler::add(Sequence* s) {
   s->identity_id = s->shares ? cache_.enter(s->identity) : cache_.enter_private();
   s->computed = s->committed = s->cached = s->drawing = 0;
   s->lives = 0;
+  s->asked_plan = s->left_plan = 0;
   Sequence* const l = s->leader;
   const bool in_time = l && l->place != Sequence::Place::none &&
                        l->place != Sequence::Place::paused && !l->paused && l->drawing == 0 &&
