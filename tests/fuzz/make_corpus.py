@@ -238,7 +238,7 @@ def state_seeds():
 
 
 WORDS = {
-    "state": ["orlopKV\n", "model", "kv_dtype"],
+    "state": ["orlopKV", "model", "kv_dtype"],
     "safetensors": ["__metadata__", "dtype", "shape", "data_offsets", "F32", "F16", "BF16", "I64",
                     "18446744073709551615", "[0,4]", "{}", "[]"],
     "gguf": ["GGUF", "general.alignment", "general.architecture", "llama", "qwen2", "qwen3",
