@@ -97,10 +97,11 @@ void measure(const Load& load, int64_t pages, int32_t block, int requests, uint6
   const double least = static_cast<double>(tokens - requests);  // the last token is not computed
   char scarcely[32] = "never";
   if (scarce_steps)
-    std::snprintf(scarcely, sizeof scarcely, "%.2f %%", 100 * scarce / static_cast<double>(scarce_steps));
-  std::printf("%-8s %8.0f %8lld %8.1f %8lld/%-8lld %7.2f %% %7.2f %% %9s %6.2f %% %8lld\n", load.name,
-              static_cast<double>(tokens) / requests, static_cast<long long>(longest), running / n,
-              static_cast<long long>(waiting_steps), static_cast<long long>(steps),
+    std::snprintf(scarcely, sizeof scarcely, "%.2f %%",
+                  100 * scarce / static_cast<double>(scarce_steps));
+  std::printf("%-8s %8.0f %8lld %8.1f %8lld/%-8lld %7.2f %% %7.2f %% %9s %6.2f %% %8lld\n",
+              load.name, static_cast<double>(tokens) / requests, static_cast<long long>(longest),
+              running / n, static_cast<long long>(waiting_steps), static_cast<long long>(steps),
               100 * filled / n, 100 * in_use / n, scarcely,
               100 * (static_cast<double>(rows) - least) / static_cast<double>(rows),
               static_cast<long long>(preemptions));
@@ -115,10 +116,9 @@ int main(int argc, char** argv) {
   const auto requests = static_cast<int>(arg(3, 1000));
   std::printf("%lld pages of %d tokens, %d requests\n", static_cast<long long>(pages), block,
               requests);
-  std::printf("%-8s %8s %8s %8s %8s/%-8s %9s %9s %9s %8s %8s\n", "load", "tokens", "longest", "running",
-              "waiting", "steps", "filled", "in use", "scarce", "again", "preempted");
-  const Load loads[] = {{"mixed", 250, 1.1, 150, 1.0},
-                        {"chat", 120, 1.0, 250, 0.8},
-                        {"long", 900, 1.3, 100, 1.0}};
+  std::printf("%-8s %8s %8s %8s %8s/%-8s %9s %9s %9s %8s %8s\n", "load", "tokens", "longest",
+              "running", "waiting", "steps", "filled", "in use", "scarce", "again", "preempted");
+  const Load loads[] = {
+      {"mixed", 250, 1.1, 150, 1.0}, {"chat", 120, 1.0, 250, 0.8}, {"long", 900, 1.3, 100, 1.0}};
   for (const Load& l : loads) measure(l, pages, block, requests, static_cast<uint64_t>(arg(4, 1)));
 }

@@ -10,7 +10,9 @@ constexpr int most_overtaken = 8;   // of which no row was left for
 constexpr uint64_t plans_until_asked_again = 16;
 }  // namespace
 
-int64_t Scheduler::margin() const { return limits_.watermark + caution_; }
+int64_t Scheduler::margin() const {
+  return limits_.watermark + caution_;
+}
 
 bool Scheduler::shortage(const Pages& need, int64_t keep) const {
   for (int g = 0; g < pages_.groups(); ++g)
@@ -110,9 +112,8 @@ void Scheduler::admit(StepPlan& plan) {
 }
 
 Scheduler::Joined Scheduler::join(Sequence* s, StepPlan& plan) {
-  if (seats_.empty() && std::none_of(running_.begin(), running_.end(), [&](const Sequence* v) {
-        return gives_way(*v, *s);
-      }))
+  if (seats_.empty() && std::none_of(running_.begin(), running_.end(),
+                                     [&](const Sequence* v) { return gives_way(*v, *s); }))
     return Joined::no_room;
   // To look in the cache is dear for a long prompt that had no rows a moment ago.
   if (s->asked_plan && serial_ - s->asked_plan < plans_until_asked_again &&
@@ -151,8 +152,7 @@ Sequence* Scheduler::same_prompt(const Sequence& s, int32_t limit, int32_t* unti
     if (most <= *until || r->identity_id != s.identity_id || !Before{}(r, &s)) continue;
     const auto end = s.tokens.begin() + most;
     const auto same = std::mismatch(s.tokens.begin(), end, r->tokens.begin()).first;
-    const auto common =
-        static_cast<int32_t>(same - s.tokens.begin()) / page_tokens_ * page_tokens_;
+    const auto common = static_cast<int32_t>(same - s.tokens.begin()) / page_tokens_ * page_tokens_;
     if (common <= *until || common <= r->committed) continue;
     *until = common;
     best = r;
@@ -160,7 +160,9 @@ Sequence* Scheduler::same_prompt(const Sequence& s, int32_t limit, int32_t* unti
   return best;
 }
 
-int32_t Scheduler::quarter() const { return (prefill_rows_ + 3) / 4; }
+int32_t Scheduler::quarter() const {
+  return (prefill_rows_ + 3) / 4;
+}
 
 // Rows of this step that are left for a newcomer with so many to compute.
 int32_t Scheduler::rows_left_for(const Sequence& s, int32_t rows) const {

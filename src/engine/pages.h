@@ -46,7 +46,7 @@ class PagePool {
 
   int64_t total() const { return static_cast<int64_t>(pages_.size()); }
   int64_t free() const { return static_cast<int64_t>(free_.size()); }
-  int64_t cached() const { return cached_; }  // held by the prefix cache alone
+  int64_t cached() const { return cached_; }                   // held by the prefix cache alone
   int64_t used() const { return total() - free() - cached_; }  // held by sequences
   int64_t available() const { return free() + cached_; }
 
@@ -87,11 +87,13 @@ class PagePools {
 
   int64_t pages_for(int64_t tokens) const { return (tokens + page_tokens_ - 1) / page_tokens_; }
   // Pages that n positions in a row touch at most, wherever they begin.
-  int64_t pages_across(int64_t n) const { return n <= 0 ? 0 : (n + page_tokens_ - 2) / page_tokens_ + 1; }
+  int64_t pages_across(int64_t n) const {
+    return n <= 0 ? 0 : (n + page_tokens_ - 2) / page_tokens_ + 1;
+  }
   // Tokens that one sequence may have. A window group (windows[g] > 0) limits it only if it cannot
   // hold the window and one step's rows.
   int64_t capacity(const std::vector<int32_t>& windows, int32_t step_tokens) const;
-  int64_t total() const;  // of the smallest group
+  int64_t total() const;          // of the smallest group
   int64_t used_in_all() const;    // held by sequences
   int64_t cached_in_all() const;  // held by the prefix cache alone
   int64_t free_in_all() const;

@@ -49,10 +49,11 @@ struct Sequence {
   int32_t known_pages = 0;   // pages from the first that the cache has been told of
   int32_t node = -1;         // the cache's, of the last of those
   int32_t identity_id = -1;  // the cache's
-  int32_t held_pages_from[max_page_groups] = {};  // first entry of each table that is not given back
-  uint64_t left_plan = 0;   // the plan that took its pages away
-  uint64_t asked_plan = 0;  // the plan that last looked it up in the cache
-  int32_t asked_rows = 0;   // and what it had to compute then
+  int32_t held_pages_from[max_page_groups] =
+      {};                      // first entry of each table that is not given back
+  uint64_t left_plan = 0;      // the plan that took its pages away
+  uint64_t asked_plan = 0;     // the plan that last looked it up in the cache
+  int32_t asked_rows = 0;      // and what it had to compute then
   Sequence* behind = nullptr;  // held back until that one has computed `behind_tokens`
   int32_t behind_tokens = 0;
   size_t behind_index = 0;           // in behind->followers

@@ -101,8 +101,7 @@ int32_t PrefixCache::lookup(int32_t parent, int32_t identity, const int32_t* tok
   for (int32_t n = buckets_[hash & (buckets_.size() - 1)]; n >= 0; n = nodes_[n].next) {
     const Node& node = nodes_[n];
     if (node.hash == hash && node.parent == parent && node.identity == identity &&
-        std::equal(tokens, tokens + page_tokens_,
-                   tokens_.begin() + int64_t{n} * page_tokens_))
+        std::equal(tokens, tokens + page_tokens_, tokens_.begin() + int64_t{n} * page_tokens_))
       return n;
   }
   return -1;

@@ -44,8 +44,8 @@ class PrefixCache {
 
   PrefixCache(PagePools& pools, const PrefixLimits& limits);
 
-  // The longest computed prefix of tokens on the device, at most `limit` tokens. Takes no reference:
-  // valid until the next call that takes pages.
+  // The longest computed prefix of tokens on the device, at most `limit` tokens. Takes no
+  // reference: valid until the next call that takes pages.
   Hit match(const std::string& identity, std::span<const int32_t> tokens, int32_t limit);
   // Takes pages from the pools (evicting others), to be filled by the caller before the next step,
   // and makes them the prefix of tokens (a multiple of page_tokens). What is cached already is kept
@@ -58,8 +58,8 @@ class PrefixCache {
   int64_t host_pages() const;                               // slots in use, all groups
   size_t nodes() const { return nodes_.size() - free_nodes_.size(); }
   const Counters& counters() const { return counters_; }
-  // What it takes to compute one token again, and to copy one page to host memory or back. A page is
-  // only moved to the second tier if two copies cost less than its tokens. Zeros: always.
+  // What it takes to compute one token again, and to copy one page to host memory or back. A page
+  // is only moved to the second tier if two copies cost less than its tokens. Zeros: always.
   void set_costs(double recompute_token_ns, double copy_page_ns);
 
   // ---- The scheduler's part.
@@ -101,10 +101,10 @@ class PrefixCache {
   struct Node {
     uint64_t hash;
     int32_t parent, identity;
-    int32_t next;       // in its bucket
+    int32_t next;  // in its bucket
     int32_t children;
     int32_t pins;
-    int32_t held;       // pages and slots
+    int32_t held;  // pages and slots
     int32_t page[max_page_groups], slot[max_page_groups];
   };
   struct Slot {
@@ -133,8 +133,8 @@ class PrefixCache {
   int32_t shared_id() const;
   void walk(int32_t identity, std::span<const int32_t> tokens, int32_t limit, bool through_shared,
             bool device_only, Found& found) const;
-  void find_best(int32_t identity, std::span<const int32_t> tokens, int32_t limit,
-                 bool device_only, Found& found);
+  void find_best(int32_t identity, std::span<const int32_t> tokens, int32_t limit, bool device_only,
+                 Found& found);
 
   void evict(int g, StepPlan* plan);
   int32_t take_slot(int g);

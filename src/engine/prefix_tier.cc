@@ -124,8 +124,7 @@ PrefixCache::Hit PrefixCache::adopt(const std::string& identity, std::span<const
   const auto count = static_cast<int32_t>(tokens.size() / static_cast<size_t>(page_tokens_));
   Hit hit;
   hit.tokens = static_cast<int32_t>(tokens.size());
-  for (int g = 0; g < pools_.groups(); ++g)
-    hit.pages[g].assign(static_cast<size_t>(count), -1);
+  for (int g = 0; g < pools_.groups(); ++g) hit.pages[g].assign(static_cast<size_t>(count), -1);
   if (count == 0) return hit;
 
   // Every node first: nothing is evicted meanwhile, and pinned they survive what follows.

@@ -151,8 +151,8 @@ void Scheduler::preempt(Sequence* s, StepPlan& plan) {
   s->left_plan = serial_;
   wait(s);
   // Samples of its prompt wait on if it will compute it again.
-  const bool again = s->drawing == 0 && !s->paused &&
-                     static_cast<int32_t>(s->tokens.size()) == s->prompt_tokens;
+  const bool again =
+      s->drawing == 0 && !s->paused && static_cast<int32_t>(s->tokens.size()) == s->prompt_tokens;
   wake(s, again ? for_good - 1 : for_good);
   ++plan.preemptions;
 }

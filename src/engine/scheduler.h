@@ -24,11 +24,11 @@
 namespace orlop {
 
 struct SchedulerLimits {
-  int32_t step_tokens = 512;  // rows of one step
-  int32_t max_seqs = 64;      // sequences that hold pages
-  int64_t watermark = 1;      // pages kept free when a sequence joins others
-  std::vector<int32_t> windows = {0};      // [groups] 0: every position is kept
-  std::vector<int64_t> host_slots = {0};   // [groups] pages of the second tier in host memory
+  int32_t step_tokens = 512;              // rows of one step
+  int32_t max_seqs = 64;                  // sequences that hold pages
+  int64_t watermark = 1;                  // pages kept free when a sequence joins others
+  std::vector<int32_t> windows = {0};     // [groups] 0: every position is kept
+  std::vector<int64_t> host_slots = {0};  // [groups] pages of the second tier in host memory
   int64_t aging_ns = 10'000'000'000;
   int64_t length_ns = 500'000;  // 0: first come, first served
   // A prefix hit ends at a multiple of it. Where the cache keeps tails (uint4), their tile: what
@@ -99,8 +99,8 @@ class Scheduler {
   // ---- places (scheduler.cc)
   void wait(Sequence* s);
   void hold_back(Sequence* s, Sequence* behind, int32_t until);
-  void let_go(Sequence* s);                      // out of whatever place it has
-  void wake(Sequence* of, int32_t computed);     // who waits for no more than that
+  void let_go(Sequence* s);                   // out of whatever place it has
+  void wake(Sequence* of, int32_t computed);  // who waits for no more than that
   void run(Sequence* s);
   void give_pages(Sequence* s);
   void preempt(Sequence* s, StepPlan& plan);
@@ -162,7 +162,7 @@ class Scheduler {
   std::vector<Sequence*> computing_;  // running, whose prompt is not committed yet
   std::vector<PlanSeq> chunks_;       // planned rows of prefills_
   std::vector<Sequence*> victims_;
-  Pages promised_;                    // to running sequences for tokens that they have
+  Pages promised_;  // to running sequences for tokens that they have
   PrefixCache::Found found_;
 };
 

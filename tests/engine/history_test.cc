@@ -1,6 +1,6 @@
-// Random histories: requests of all kinds come, pause, end and are cancelled over small pools, while
-// a model of the memory checks every row (page_model.h) and the books are checked every step.
-// An argument gives the number of histories, a second one the first seed.
+// Random histories: requests of all kinds come, pause, end and are cancelled over small pools,
+// while a model of the memory checks every row (page_model.h) and the books are checked every step.
+// An argument gives the number of histories, a second one the first seed: history N alone is 1 N.
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -18,7 +18,7 @@ namespace {
 
 struct Totals {
   uint64_t steps = 0, preemptions = 0, out = 0, in = 0, forks = 0, hits = 0, checked = 0, ends = 0,
-           evicted = 0, adopted = 0, failed = 0, given_back = 0, held_back = 0, driven_out = 0;
+           evicted = 0, adopted = 0, failed = 0, given_back = 0, driven_out = 0;
 } totals;
 
 class History {
@@ -86,11 +86,13 @@ class History {
   void tell() const {
     for (const auto& l : lives_)
       if (!l->over)
-        std::fprintf(stderr, "  arrival %d priority %d rank %ld place %d%s computed %d committed %d "
-                     "of %zu+%d prompt %d lives %u left %d\n", static_cast<int>(l->arrival),
-                     l->priority, static_cast<long>(l->rank / 1000), static_cast<int>(l->place),
-                     l->paused ? " paused" : "", l->computed, l->committed, l->tokens.size(),
-                     l->drawing, l->prompt_tokens, l->lives, static_cast<int>(l->left_plan));
+        std::fprintf(stderr,
+                     "  arrival %d priority %d rank %ld place %d%s computed %d committed %d "
+                     "of %zu+%d prompt %d lives %u left %d\n",
+                     static_cast<int>(l->arrival), l->priority, static_cast<long>(l->rank / 1000),
+                     static_cast<int>(l->place), l->paused ? " paused" : "", l->computed,
+                     l->committed, l->tokens.size(), l->drawing, l->prompt_tokens, l->lives,
+                     static_cast<int>(l->left_plan));
   }
 
  private:
@@ -132,6 +134,10 @@ class History {
     samples_ = below(2);
     salts_ = static_cast<int>(1 + below(3));
     count_ = static_cast<int>(1 + below(30));
+    if (roomy && below(4) == 0) {  // a crowd
+      limits_.max_seqs = static_cast<int32_t>(1 + below(40));
+      count_ = static_cast<int>(30 + below(120));
+    }
     costs_ = rarely();
     for (int i = 0; i < 3; ++i) {
       texts_[i].resize(2000);
@@ -160,8 +166,8 @@ class History {
     const auto salt = below(salts_);
     const bool shares = below(8) > 0, samples = below(8) > 0;
     const auto priority = priorities_ ? static_cast<int32_t>(below(5) - 2) : 0;
-    const auto logits_from = static_cast<int32_t>(
-        below(6) == 0 ? below(length) : std::numeric_limits<int32_t>::max());
+    const auto logits_from =
+        static_cast<int32_t>(below(6) == 0 ? below(length) : std::numeric_limits<int32_t>::max());
     int copies = 1;
     if (samples_ && rarely()) copies = static_cast<int>(2 + below(3));
     Life* leader = nullptr;
@@ -213,11 +219,13 @@ class History {
   void state() {
     Life content;
     const auto pages = 1 + below(std::max<int64_t>(1, pools_->total() / 2));
-    content.tokens = prompt(std::min<int64_t>(pages * page_tokens_, 1900 / page_tokens_ * page_tokens_));
+    content.tokens =
+        prompt(std::min<int64_t>(pages * page_tokens_, 1900 / page_tokens_ * page_tokens_));
     const auto salt = below(salts_ + 1);
     content.tag = salt == salts_ ? shared_tag : static_cast<uint64_t>(1000 + salt);
-    const std::string identity =
-        salt == salts_ ? shared_identity : salt ? "salt" + std::to_string(salt) : "";
+    const std::string identity = salt == salts_ ? shared_identity
+                                 : salt         ? "salt" + std::to_string(salt)
+                                                : "";
     const auto whole = static_cast<int32_t>(content.tokens.size());
     if (below(2)) {
       try {
@@ -253,7 +261,6 @@ class History {
       if (!lowest && due(*l) > 0) lowest = l;
       ending |= due(*l) == 0;
     }
-    const auto held = scheduler_->waiting();
 
     PlanInput input;
     input.now_ns = now_;
@@ -294,7 +301,6 @@ class History {
     totals.out += plan.out.size();
     totals.in += plan.in.size();
     totals.forks += plan.seats.size();
-    if (scheduler_->waiting() == held && held) ++totals.held_back;
     for (const Life* l : ran)
       totals.driven_out += l->place != Sequence::Place::running && first && before(first, l);
   }
@@ -380,8 +386,8 @@ class History {
              "counts of pages");
     }
     demand(scheduler_->running() <= static_cast<size_t>(limits_.max_seqs), "too many run");
-    demand(scheduler_->running() + scheduler_->waiting() ==
-               static_cast<size_t>(started_ - ended_), "a sequence is lost");
+    demand(scheduler_->running() + scheduler_->waiting() == static_cast<size_t>(started_ - ended_),
+           "a sequence is lost");
   }
 
   void finish() {

@@ -19,9 +19,9 @@ inline void demand(bool holds, const char* what) {
 
 // A sequence with what the tests know of it.
 struct Life : Sequence {
-  uint64_t tag = 0;               // of its identity
-  std::vector<uint64_t> hashes;   // [tokens] of the tokens up to each
-  size_t target = 0;              // tokens at which it ends
+  uint64_t tag = 0;              // of its identity
+  std::vector<uint64_t> hashes;  // [tokens] of the tokens up to each
+  size_t target = 0;             // tokens at which it ends
   uint64_t seed = 0;
   bool over = false;
 

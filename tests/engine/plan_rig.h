@@ -46,9 +46,7 @@ struct PlanRig {
     l.host_slots.resize(static_cast<size_t>(groups));
     return l;
   }
-  static uint64_t tag_of(const std::string& identity) {
-    return std::hash<std::string>{}(identity);
-  }
+  static uint64_t tag_of(const std::string& identity) { return std::hash<std::string>{}(identity); }
 
   Life* make(std::vector<int32_t> tokens, const Wish& w = {}) {
     lives.push_back(std::make_unique<Life>());
@@ -85,7 +83,8 @@ struct PlanRig {
   void end(const StepPlan& p) {
     model.run();
     for (const PlanSeq& s : p.seqs)
-      if (s.draw) s.sequence->tokens.push_back(static_cast<int32_t>(900 + s.sequence->tokens.size()));
+      if (s.draw)
+        s.sequence->tokens.push_back(static_cast<int32_t>(900 + s.sequence->tokens.size()));
     scheduler.commit(p);
   }
   StepPlan step(int32_t rows = std::numeric_limits<int32_t>::max()) {
