@@ -184,7 +184,11 @@ void Scheduler::withdraw(Sequence* s, StepPlan& plan) {
 
 void Scheduler::leave(Sequence* s, StepPlan* ahead) {
   if (s->place == Sequence::Place::none) return;
-  if (ahead) withdraw(s, *ahead);
+  if (ahead) {
+    withdraw(s, *ahead);
+    // Its copies are gone or made already, and it may never be committed.
+    if (ahead->copies.empty()) release_copied();
+  }
   let_go(s);
   wake(s, for_good);
   give_pages(s);

@@ -103,6 +103,21 @@ TEST(a_copied_page_outlives_its_leader) {
   CHECK(rig.pools.used_in_all() == 0);
 }
 
+TEST(copies_made_before_their_plan_ended_hold_nothing) {
+  PlanRig rig({100}, limits(64));
+  Life* a = rig.add(text(40));
+  Life* b = rig.add(text(40), {.leader = a});
+  rig.step();
+  StepPlan ahead;
+  rig.plan(ahead);
+  rig.begin(ahead);
+  ahead.copies.clear();  // as the engine does once they are made
+  ahead.seats.clear();
+  rig.finish(a, &ahead);
+  rig.finish(b, &ahead);
+  CHECK(ahead.empty() && rig.pools.used_in_all() == 0);
+}
+
 // ---- prompts in common
 
 TEST(a_common_prefix_is_computed_once) {
