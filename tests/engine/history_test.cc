@@ -42,13 +42,19 @@ class History {
       now_ += below(30'000'000);
       StepPlan* next = ahead ? &plans[current] : nullptr;
       events(next);
+      if (next && below(10) == 0) {  // the plan's moves are made early, for a state to be loaded
+        model_->move(*next, freed[current]);
+        model_->move(*next, pools_->freed());
+        state();
+      }
       if (!ahead) make_plan(plans[current], freed[current]);
       StepPlan& plan = plans[current];
-      model_->begin(plan, freed[current]);
+      model_->move(plan, freed[current]);
+      model_->pack(plan);
       ahead = ahead_ && below(8) > 0;
       if (ahead) {
         make_plan(plans[1 - current], freed[1 - current]);
-        books(&plan, &plans[1 - current]);
+        books();
       }
       next = ahead ? &plans[1 - current] : nullptr;
       if (failures_ && below(60) == 0) {
@@ -78,7 +84,7 @@ class History {
         }
       }
       if (ahead) current = 1 - current;
-      books(nullptr, next);
+      books();
     }
     finish();
   }
@@ -269,6 +275,7 @@ class History {
     freed.insert(freed.end(), pools_->freed().begin(), pools_->freed().end());
     pools_->freed().clear();
 
+    copies_ = plan.copies;
     int32_t rows = 0, decodes = 0, singles = 0;
     const Sequence* first = nullptr;
     std::set<const Sequence*> once;
@@ -335,8 +342,8 @@ class History {
     ++totals.ends;
   }
 
-  // Every reference has its holder. Pages that copies of plans read are held too.
-  void books(const StepPlan* running, const StepPlan* ahead) {
+  // Every reference has its holder. Pages that the last plan copies are held for a while too.
+  void books() {
     std::set<int32_t> seats;
     for (int g = 0; g < pools_->groups(); ++g) {
       const PagePool& pool = pools_->group(g);
@@ -370,16 +377,16 @@ class History {
         }
         demand((l->seat >= 0) == (l->place == Sequence::Place::running), "who runs has a seat");
       }
-      for (const StepPlan* p : {running, ahead})
-        if (p && (p == ahead || !ahead))
-          for (const PageCopy& c : p->copies)
-            if (c.group == g) ++holders[static_cast<size_t>(c.from)];
       int64_t used = 0, cached = 0;
       for (size_t p = 0; p < holders.size(); ++p) {
         const auto page = static_cast<int32_t>(p);
-        demand(pool.references(page) == holders[p], "references are not holders");
-        used += holders[p] > 0;
-        cached += holders[p] == 0 && pool.owner(page) >= 0;
+        const int32_t more = pool.references(page) - holders[p];
+        const auto copied = std::count_if(copies_.begin(), copies_.end(), [&](const PageCopy& c) {
+          return c.group == g && c.from == page;
+        });
+        demand(more >= 0 && more <= copied, "references are not holders");
+        used += pool.references(page) > 0;
+        cached += pool.references(page) == 0 && pool.owner(page) >= 0;
       }
       demand(pool.used() == used && pool.cached() == cached &&
                  pool.free() == pool.total() - used - cached,
@@ -412,6 +419,7 @@ class History {
   size_t longest_ = 1;
   int64_t now_ = 0;
   std::vector<int32_t> texts_[3];
+  std::vector<PageCopy> copies_;  // of the last plan
   std::unique_ptr<PagePools> pools_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<PageModel> model_;

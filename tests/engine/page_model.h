@@ -48,9 +48,8 @@ class PageModel {
     tails_.resize(static_cast<size_t>(limits.max_seqs));
   }
 
-  // What a plan needs before its rows; its page tables are read here too, so that the next plan may
-  // be made at once.
-  void begin(const StepPlan& plan, std::vector<PagePools::Freed>& freed) {
+  // What a plan needs before its rows. Done once: the lists are empty afterwards.
+  void move(StepPlan& plan, std::vector<PagePools::Freed>& freed) {
     for (const PageOut& o : plan.out) copy(&device_[o.group], o.page, &host_[o.group], o.slot);
     for (const PagePools::Freed& f : freed)
       for (int i = 0; i < b_; ++i) device_[f.group][f.page * b_ + i] = {poison, poison};
@@ -58,6 +57,14 @@ class PageModel {
     for (const PageIn& i : plan.in) copy(&host_[i.group], i.slot, &device_[i.group], i.page);
     for (const PageCopy& c : plan.copies) copy(&device_[c.group], c.from, &device_[c.group], c.to);
     for (const SeatCopy& s : plan.seats) tails_[s.to] = tails_[s.from];
+    plan.out.clear();
+    plan.in.clear();
+    plan.copies.clear();
+    plan.seats.clear();
+  }
+
+  // Reads the plan's page tables, so that the next plan may be made before its rows are computed.
+  void pack(const StepPlan& plan) {
     rows_.clear();
     for (const PlanSeq& p : plan.seqs) {
       Rows r{static_cast<Life*>(p.sequence), p.begin, p.rows, p.sequence->seat, {}};

@@ -79,7 +79,11 @@ struct PlanRig {
     freed.insert(freed.end(), pools.freed().begin(), pools.freed().end());
     pools.freed().clear();
   }
-  void begin(const StepPlan& p) { model.begin(p, freed); }
+  void begin(const StepPlan& p) {
+    StepPlan moves = p;
+    model.move(moves, freed);
+    model.pack(p);
+  }
   void end(const StepPlan& p) {
     model.run();
     for (const PlanSeq& s : p.seqs)
