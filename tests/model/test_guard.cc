@@ -95,6 +95,32 @@ TEST(the_end_of_an_allocation_is_a_wall) {
   CHECK_THROWS(internal, "packing", exec.kernels->linear_pack(desc, {}, 0, 1, host));
 }
 
+// Parts of one allocation, opened and closed by each other's side.
+TEST(copies_within_one_allocation) {
+  const std::unique_ptr<Backend> backend = make_backend({.device = "guard", .threads = 1});
+  Device& device = *backend->exec().device;
+  constexpr size_t part = 5000, parts = 64;
+  const DeviceBuffer all(device, part * parts);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (size_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      std::vector<char> host(part), back(part);
+      for (size_t i = 0; i < 400; ++i) {
+        const size_t from = (i * 7 % (parts / 8)) * 4 + t, to = parts / 2 + from;
+        host.assign(part, static_cast<char>(i + t));
+        device.upload(all.as<char>() + from * part, host.data(), part);
+        device.copy(all.as<char>() + to * part, all.as<char>() + from * part, part);
+        device.fill(all.as<char>() + from * part, 0, part);
+        device.download(back.data(), all.as<char>() + to * part, part);
+        wrong += back != host;
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  CHECK(wrong == 0);
+  CHECK(signal_of([&] { (void)*all.as<volatile char>(); }) == SIGSEGV);
+}
+
 TEST(copies_from_many_threads) {
   const std::unique_ptr<Backend> backend = make_backend({.device = "guard", .threads = 1});
   Device& device = *backend->exec().device;

@@ -1,5 +1,5 @@
-// The guard's kernel table: each entry checks where its arguments lie, opens the device's memory and
-// calls the CPU's reference kernel.
+// The guard's kernel table: each entry checks where its arguments lie, opens what they lie in and calls
+// the CPU's reference kernel.
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/threads.h"
 #include "backend/guard/device.h"
@@ -22,18 +22,18 @@ struct Queue {
   Exec reference;  // how the reference kernels are called
 };
 
-// count elements at p, in rows of `width` that begin `stride` apart.
+// count elements at p; or rows of `width` that begin `stride` apart.
 template <class T>
-void need(const GuardDevice& d, const T* p, int64_t count, const char* what) {
+void need(GuardDevice::Use& d, const T* p, int64_t count, const char* what) {
   if (count > 0) d.need(p, static_cast<size_t>(count) * sizeof(T), what);
 }
 template <class T>
-void need_rows(const GuardDevice& d, const T* p, int64_t rows, int64_t stride, int64_t width,
+void need_rows(GuardDevice::Use& d, const T* p, int64_t rows, int64_t stride, int64_t width,
                const char* what) {
   if (rows > 0) need(d, p, (rows - 1) * stride + width, what);
 }
 
-void check(const GuardDevice& d, const MatmulArgs& a) {
+void check(GuardDevice::Use& d, const MatmulArgs& a) {
   const int64_t n = a.desc->n();
   d.need(a.packed, reference().linear_bytes(*a.desc), "matmul.packed");
   need_rows(d, a.x, a.m, a.x_stride, a.desc->k, "matmul.x");
@@ -42,21 +42,21 @@ void check(const GuardDevice& d, const MatmulArgs& a) {
   d.need(a.workspace, reference().matmul_workspace(*a.desc, a.m), "matmul.workspace");
 }
 
-void check(const GuardDevice& d, const EmbedArgs& a) {
+void check(GuardDevice::Use& d, const EmbedArgs& a) {
   d.need(a.packed, reference().linear_bytes(*a.desc), "embed.packed");
   need(d, a.ids, a.rows, "embed.ids");
   need(d, a.out, a.rows * a.desc->k, "embed.out");
 }
 
-void check(const GuardDevice& d, const RopeTableArgs& a) {
+void check(GuardDevice::Use& d, const RopeTableArgs& a) {
   need(d, a.positions, a.rows, "rope_table.positions");
   need(d, a.inv_freq, a.half, "rope_table.inv_freq");
   need(d, a.cos, a.rows * a.half, "rope_table.cos");
   need(d, a.sin, a.rows * a.half, "rope_table.sin");
 }
 
-// Tails: those of the seats in use; the call is inside an Open.
-void check_tails(const GuardDevice& d, const KvDesc& kv, const AttentionSeq* seqs, int32_t count,
+// Tails of the seats in use.
+void check_tails(GuardDevice::Use& d, const KvDesc& kv, const AttentionSeq* seqs, int32_t count,
                  const void* tails, const char* what) {
   const size_t bytes = reference().kv_tail_bytes(kv);
   if (!bytes) return;
@@ -65,7 +65,7 @@ void check_tails(const GuardDevice& d, const KvDesc& kv, const AttentionSeq* seq
            bytes, what);
 }
 
-void check(const GuardDevice& d, const KvStoreArgs& a) {
+void check(GuardDevice::Use& d, const KvStoreArgs& a) {
   const int64_t width = int64_t{a.heads + 2 * a.kv.kv_heads} * a.kv.head_dim;
   need_rows(d, a.qkv, a.rows, a.qkv_stride, width, "kv_store.qkv");
   need(d, a.slots, a.rows, "kv_store.slots");
@@ -82,7 +82,7 @@ void check(const GuardDevice& d, const KvStoreArgs& a) {
   check_tails(d, a.kv, a.seqs, a.seq_count, a.tails, "kv_store.tails");
 }
 
-void check(const GuardDevice& d, const AttentionArgs& a) {
+void check(GuardDevice::Use& d, const AttentionArgs& a) {
   const int64_t width = int64_t{a.heads} * a.kv.head_dim;
   need_rows(d, a.q, a.rows, a.q_stride, width, "attention.q");
   need_rows(d, a.out, a.rows, a.out_stride, width, "attention.out");
@@ -106,26 +106,26 @@ void check(const GuardDevice& d, const AttentionArgs& a) {
          "attention.workspace");
 }
 
-void check(const GuardDevice& d, const KvTailArgs& a) {
+void check(GuardDevice::Use& d, const KvTailArgs& a) {
   need_rows(d, a.k, a.rows, a.k_stride, int64_t{a.kv.kv_heads} * a.kv.head_dim, "kv_tail.k");
   need(d, a.seqs, a.seq_count, "kv_tail.seqs");
   check_tails(d, a.kv, a.seqs, a.seq_count, a.tails, "kv_tail.tails");
 }
 
-void check(const GuardDevice& d, const NormArgs& a) {
+void check(GuardDevice::Use& d, const NormArgs& a) {
   need_rows(d, a.x, a.rows, a.x_stride, a.dim, "norm.x");
   need(d, a.weight, a.dim, "norm.weight");
   need_rows(d, a.out, a.rows, a.out_stride, a.dim, "norm.out");
 }
 
-void check(const GuardDevice& d, const GatherArgs& a) {
+void check(GuardDevice::Use& d, const GatherArgs& a) {
   need(d, a.index, a.rows, "gather.index");
   for (int64_t i = 0; i < a.rows; ++i)
     need(d, a.x + a.index[i] * a.x_stride, a.dim, "gather.x");
   need(d, a.out, a.rows * a.dim, "gather.out");
 }
 
-void check(const GuardDevice& d, const SampleArgs& a) {
+void check(GuardDevice::Use& d, const SampleArgs& a) {
   need_rows(d, a.logits, a.rows, a.logits_stride, a.vocab, "sample.logits");
   need(d, a.params, a.rows, "sample.params");
   for (int32_t i = 0; i < a.rows; ++i) {
@@ -142,8 +142,8 @@ void check(const GuardDevice& d, const SampleArgs& a) {
 template <auto entry, class Args>
 void call(const Exec& exec, const Args& args) {
   const Queue& queue = *static_cast<const Queue*>(exec.queue);
-  GuardDevice::Open open(queue.device);
-  check(queue.device, args);
+  GuardDevice::Use use(queue.device);
+  check(use, args);
   ++queue.device.counters().kernel_calls;
   (reference().*entry)(queue.reference, args);
 }
@@ -151,8 +151,8 @@ void call(const Exec& exec, const Args& args) {
 void pack(const LinearDesc& desc, const LinearSource& source, int64_t begin, int64_t end,
           void* packed) {
   GuardDevice& device = GuardDevice::of(packed);
-  device.need(packed, reference().linear_bytes(desc), "linear_pack");
-  GuardDevice::Open open(device);
+  GuardDevice::Use use(device);
+  use.need(packed, reference().linear_bytes(desc), "linear_pack");
   ++device.counters().kernel_calls;
   reference().linear_pack(desc, source, begin, end, packed);
 }

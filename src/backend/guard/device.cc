@@ -3,8 +3,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
-#include <vector>
 
 #include "backend/cpu/cpu.h"
 #include "base/checked.h"
@@ -41,8 +41,10 @@ GuardDevice::~GuardDevice() {
 
 GuardDevice& GuardDevice::of(const void* memory) {
   std::lock_guard lock(registry().mutex);
-  for (GuardDevice* device : registry().devices)
-    if (device->holds(memory, 1)) return *device;
+  for (GuardDevice* device : registry().devices) {
+    std::lock_guard regions(device->mutex_);
+    if (device->holds(memory)) return *device;
+  }
   fail(Status::internal, "guard: packing into memory of no device");
 }
 
@@ -62,19 +64,15 @@ void* GuardDevice::allocate(size_t bytes) {
   if (raw == MAP_FAILED)
     fail(Status::out_of_memory, "guard: cannot allocate ", bytes, " bytes");
   const Region region{static_cast<unsigned char*>(raw) + page, page_bytes, bytes};
+  // Another kind of mapping than its neighbours: the kernel neither merges nor splits them each time.
+  madvise(region.pages, page_bytes, MADV_DONTDUMP);
   unsigned char* memory = region.pages + page_bytes - rounded;
-  bool usable = true;
   try {
     std::lock_guard lock(mutex_);
-    if (open_) usable = mprotect(region.pages, page_bytes, PROT_READ | PROT_WRITE) == 0;
-    if (usable) regions_.emplace(reinterpret_cast<uintptr_t>(memory), region);
+    regions_.emplace(reinterpret_cast<uintptr_t>(memory), region);
   } catch (...) {
     munmap(raw, page_bytes + 2 * page);
     throw;
-  }
-  if (!usable) {
-    munmap(raw, page_bytes + 2 * page);
-    fail(Status::out_of_memory, "guard: cannot allocate ", bytes, " bytes");
   }
   return memory;
 }
@@ -88,75 +86,109 @@ void GuardDevice::release(void* memory, size_t) noexcept {
   regions_.erase(at);
 }
 
-void GuardDevice::open() {
-  std::lock_guard lock(mutex_);
-  if (open_++) return;
-  for (const auto& [at, region] : regions_)
-    if (mprotect(region.pages, region.page_bytes, PROT_READ | PROT_WRITE) != 0) {
-      for (const auto& [other, back] : regions_) mprotect(back.pages, back.page_bytes, PROT_NONE);
-      --open_;
-      fail(Status::out_of_memory, "guard: cannot open ", region.bytes, " bytes");
-    }
-}
-
-void GuardDevice::close() noexcept {
-  std::lock_guard lock(mutex_);
-  if (--open_) return;
-  for (const auto& [at, region] : regions_) mprotect(region.pages, region.page_bytes, PROT_NONE);
-}
-
-bool GuardDevice::holds(const void* at, size_t bytes) const {
-  std::lock_guard lock(mutex_);
+std::map<uintptr_t, GuardDevice::Region>::iterator GuardDevice::find(const void* at, size_t bytes,
+                                                                     const char* what) {
   const auto address = reinterpret_cast<uintptr_t>(at);
-  auto after = regions_.upper_bound(address);
-  if (after == regions_.begin()) return false;
-  const auto& [begin, region] = *--after;
-  return address - begin < region.bytes && bytes <= region.bytes - (address - begin);
-}
-
-void GuardDevice::need(const void* at, size_t bytes, const char* what) const {
-  if (bytes && !holds(at, bytes))
+  auto region = regions_.upper_bound(address);
+  const bool any = region != regions_.begin();
+  if (any) --region;
+  const size_t offset = any ? address - region->first : 0;
+  const bool inside = any && offset < region->second.bytes && bytes <= region->second.bytes - offset;
+  if (!inside)
     fail(Status::internal, "guard: ", what, ": ", bytes, " bytes are not in the device's memory");
+  return region;
 }
 
-void GuardDevice::refuse_device_memory(const void* at, const char* what) const {
-  if (holds(at, 1)) fail(Status::internal, "guard: ", what, ": device memory where host memory is meant");
+bool GuardDevice::holds(const void* at) const {
+  const auto address = reinterpret_cast<uintptr_t>(at);
+  auto region = regions_.upper_bound(address);
+  return region != regions_.begin() && address - (--region)->first < region->second.bytes;
+}
+
+void GuardDevice::Use::open(uintptr_t memory, Region& region, size_t begin, size_t end) {
+  opened_.reserve(opened_.size() + 1);
+  const bool first = region.users == 0;
+  if (first || begin < region.open_begin || end > region.open_end) {
+    if (!first) {  // with what lies between
+      begin = std::min(begin, region.open_begin);
+      end = std::max(end, region.open_end);
+    }
+    if (mprotect(region.pages + begin, end - begin, PROT_READ | PROT_WRITE) != 0)
+      fail(Status::out_of_memory, "guard: cannot open ", end - begin, " bytes");
+    region.open_begin = begin;
+    region.open_end = end;
+  }
+  ++region.users;
+  opened_.push_back(memory);
+}
+
+void GuardDevice::Use::need(const void* at, size_t bytes, const char* what) {
+  if (!bytes) return;
+  std::lock_guard lock(device_.mutex_);
+  const auto found = device_.find(at, bytes, what);
+  if (std::find(opened_.begin(), opened_.end(), found->first) == opened_.end())
+    open(found->first, found->second, 0, found->second.page_bytes);
+}
+
+void GuardDevice::Use::need_part(const void* at, size_t bytes, const char* what) {
+  if (!bytes) return;
+  std::lock_guard lock(device_.mutex_);
+  const auto found = device_.find(at, bytes, what);
+  const size_t page = page_size();
+  const auto begin = static_cast<size_t>(static_cast<const unsigned char*>(at) -
+                                         found->second.pages);
+  open(found->first, found->second, begin / page * page, round_up(begin + bytes, page));
+}
+
+GuardDevice::Use::~Use() {
+  std::lock_guard lock(device_.mutex_);
+  for (const uintptr_t at : opened_) {
+    Region& region = device_.regions_.at(at);
+    if (--region.users == 0)
+      mprotect(region.pages + region.open_begin, region.open_end - region.open_begin, PROT_NONE);
+  }
+}
+
+void GuardDevice::refuse_device_memory(const void* at, const char* what) {
+  std::lock_guard lock(mutex_);
+  if (holds(at))
+    fail(Status::internal, "guard: ", what, ": device memory where host memory is meant");
 }
 
 void GuardDevice::upload(void* to, const void* from_host, size_t bytes) {
   if (!bytes) return;
-  need(to, bytes, "upload");
+  Use use(*this);
+  use.need_part(to, bytes, "upload");
   refuse_device_memory(from_host, "upload");
   ++counters_.uploads;
   counters_.uploaded_bytes += bytes;
-  Open open(*this);
   std::memcpy(to, from_host, bytes);
 }
 
 void GuardDevice::download(void* to_host, const void* from, size_t bytes) {
   if (!bytes) return;
-  need(from, bytes, "download");
+  Use use(*this);
+  use.need_part(from, bytes, "download");
   refuse_device_memory(to_host, "download");
   ++counters_.downloads;
   counters_.downloaded_bytes += bytes;
-  Open open(*this);
   std::memcpy(to_host, from, bytes);
 }
 
 void GuardDevice::copy(void* to, const void* from, size_t bytes) {
   if (!bytes) return;
-  need(to, bytes, "copy");
-  need(from, bytes, "copy");
+  Use use(*this);
+  use.need_part(to, bytes, "copy");
+  use.need_part(from, bytes, "copy");
   ++counters_.copies;
-  Open open(*this);
   std::memcpy(to, from, bytes);
 }
 
 void GuardDevice::fill(void* to, int byte, size_t bytes) {
   if (!bytes) return;
-  need(to, bytes, "fill");
+  Use use(*this);
+  use.need_part(to, bytes, "fill");
   ++counters_.fills;
-  Open open(*this);
   std::memset(to, byte, bytes);
 }
 

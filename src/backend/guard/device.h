@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "backend/backend.h"
 #include "ops/device.h"
@@ -27,41 +28,51 @@ class GuardDevice final : public Device {
   void fill(void* to, int byte, size_t bytes) override;
   size_t memory_available() const override;
 
-  // Error(internal) naming `what` unless [at, at + bytes) lies in one allocation of this device.
-  void need(const void* at, size_t bytes, const char* what) const;
   DeviceCounters& counters() { return counters_; }
   const DeviceCounters& counters() const { return counters_; }
 
   // The live device that a piece of memory belongs to; Error(internal) if none does.
   static GuardDevice& of(const void* memory);
 
-  // While one of these lives, all memory of the device can be used. They nest, on any threads.
-  class Open {
-   public:
-    explicit Open(GuardDevice& device) : device_(device) { device_.open(); }
-    ~Open() { device_.close(); }
-    Open(const Open&) = delete;
-    Open& operator=(const Open&) = delete;
-
-   private:
-    GuardDevice& device_;
-  };
-
  private:
   struct Region {
     unsigned char* pages;  // whole pages; the memory is their last `bytes`
     size_t page_bytes;
     size_t bytes;
+    int users = 0;
+    size_t open_begin = 0, open_end = 0;  // of `pages`: what was opened since users was 0
   };
-  void open();
-  void close() noexcept;
-  bool holds(const void* at, size_t bytes) const;
-  void refuse_device_memory(const void* at, const char* what) const;
+
+ public:
+  // What one kernel or copy may touch, as long as this lives. Several may be there at once, on any
+  // threads.
+  class Use {
+   public:
+    explicit Use(GuardDevice& device) : device_(device) {}
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    // Opens the allocation that [at, at + bytes) lies in. Error(internal) naming `what` if there is
+    // none. No bytes: nothing happens.
+    void need(const void* at, size_t bytes, const char* what);
+    // The same, but only the bytes' own pages.
+    void need_part(const void* at, size_t bytes, const char* what);
+
+   private:
+    void open(uintptr_t memory, Region& region, size_t begin, size_t end);
+    GuardDevice& device_;
+    std::vector<uintptr_t> opened_;
+  };
+
+ private:
+  // Under mutex_: the region that holds the bytes, see Use::need; whether one holds an address.
+  std::map<uintptr_t, Region>::iterator find(const void* at, size_t bytes, const char* what);
+  bool holds(const void* at) const;
+  void refuse_device_memory(const void* at, const char* what);
 
   const std::unique_ptr<Device> cpu_;  // knows how much memory there is
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::map<uintptr_t, Region> regions_;  // by address of the memory
-  int open_ = 0;
   DeviceCounters counters_;
 };
 
