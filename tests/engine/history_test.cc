@@ -292,9 +292,12 @@ class History {
              "draw");
       if (p.life == 1 && p.begin == s.cached && s.cached > 0)
         totals.hits += static_cast<uint64_t>(s.cached);
-      if (s.committed == p.begin)  // its first rows, or no plan ahead
-        demand(p.begin <= s.logits_from || p.begin > 0, "logits");
-      if (!s.shares && s.lives == 1 && !s.cached) demand(s.cached == 0, "a private prefix");
+      Life& l = static_cast<Life&>(*p.sequence);
+      if (l.seen_life != p.life) {  // its first rows since it was admitted
+        l.seen_life = p.life;
+        demand(p.begin <= s.logits_from, "wanted logits lie in what was found");
+        demand(p.life > 1 || p.begin == s.cached, "cached");
+      }
       if (!first || before(&s, first)) first = &s;
     }
     demand(rows == plan.rows && decodes == plan.decodes, "sums");

@@ -23,6 +23,7 @@ struct Life : Sequence {
   std::vector<uint64_t> hashes;  // [tokens] of the tokens up to each
   size_t target = 0;             // tokens at which it ends
   uint64_t seed = 0;
+  uint32_t seen_life = 0;
   bool over = false;
 
   const std::vector<uint64_t>& up_to_date() {

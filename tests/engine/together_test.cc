@@ -103,6 +103,34 @@ TEST(a_copied_page_outlives_its_leader) {
   CHECK(rig.pools.used_in_all() == 0);
 }
 
+TEST(a_sample_that_goes_takes_its_copies_out_of_the_plan) {
+  PlanRig rig({100, 100}, limits(64));
+  Life* a = rig.add(text(40));
+  Life *b = rig.add(text(40), {.leader = a}), *c = rig.add(text(40), {.leader = a});
+  rig.step();
+  StepPlan ahead;
+  rig.plan(ahead);
+  CHECK(ahead.copies.size() == 4 && ahead.seats.size() == 2);
+  const int32_t to = c->pages[1].back(), from = a->pages[1].back();
+  CHECK(rig.pools.group(1).references(from) == 3);
+  rig.finish(b, &ahead);
+  CHECK(ahead.copies.size() == 2 && ahead.copies[1].to == to && ahead.seats.size() == 1);
+  CHECK(rig.pools.group(1).references(from) == 2);
+  rig.finish(c, &ahead);
+  CHECK(ahead.copies.empty() && ahead.seats.empty() && ahead.seqs.size() == 1);
+  CHECK(rig.pools.group(1).references(from) == 1);
+  rig.begin(ahead);
+  rig.end(ahead);
+  // A step that fails, with nothing made ahead.
+  StepPlan failed;
+  Life *d = rig.add(text(40, 1)), *e = rig.add(text(40, 1), {.leader = d});
+  rig.step();
+  rig.plan(failed);
+  CHECK(!failed.copies.empty());
+  for (Life* l : {a, d, e}) rig.scheduler.drop(l);
+  CHECK(rig.pools.used_in_all() == 0);
+}
+
 TEST(copies_made_before_their_plan_ended_hold_nothing) {
   PlanRig rig({100}, limits(64));
   Life* a = rig.add(text(40));
@@ -203,6 +231,20 @@ TEST(a_plan_ahead_counts_what_is_drawn) {
   rig.finish(a, &p[0]);
   CHECK(p[0].seqs.empty() && p[0].rows == 0 && p[0].decodes == 0);
   CHECK(rig.pools.used_in_all() == 0);
+}
+
+TEST(who_lacks_a_page_waits_for_one_that_ends) {
+  PlanRig rig({4}, limits(64));
+  Life *a = rig.add(text(32), {.most_tokens = 33}), *b = rig.add(text(32, 1));
+  StepPlan first, ahead;
+  rig.plan(first);
+  rig.begin(first);
+  CHECK(first.rows == 64 && rig.pools.group(0).available() == 0);
+  rig.plan(ahead);  // b's next row wants a page, and a's will come back
+  CHECK(ahead.seqs.empty() && ahead.preemptions == 0 && b->seat >= 0);
+  rig.end(first);
+  rig.finish(a, &ahead);
+  CHECK(rows_of(rig.step(), b) == 1);
 }
 
 TEST(a_failed_step_and_the_plan_behind_it) {
