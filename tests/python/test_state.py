@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 
 import pytest
 
@@ -171,6 +172,47 @@ def test_changed_model(tmp_path):
         weights.write_bytes(weights.read_bytes())
         with pytest.raises(orlop.IoError, match="changed since"):
             engine.save_state(tokens=[1, 2] * 20)
+
+
+def test_under_traffic():
+    """Saving and loading between the steps of others changes nobody's answer."""
+    prompts = [[(i * 7 + k) % 100 for k in range(60 + 9 * i)] for i in range(4)]
+    with tiny_engine_of(kv_bytes=600_000, debug_poison=True) as engine:
+        want = [
+            engine.generate(tokens=p, max_tokens=60, ignore_eos=True, seed=1, logprobs=0)
+            for p in prompts
+        ]
+        data = [engine.save_state(tokens=p, key=key) for p in prompts]
+        wrong: list[object] = []
+        stop = threading.Event()
+
+        def generate(i):
+            while not stop.is_set():
+                got = engine.generate(
+                    tokens=prompts[i], max_tokens=60, ignore_eos=True, seed=1, logprobs=0,
+                    cache_salt=f"{i}",
+                )
+                if (got.tokens, got.logprobs) != (want[i].tokens, want[i].logprobs):
+                    wrong.append(i)
+
+        threads = [threading.Thread(target=generate, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        full = 0
+        try:
+            for turn in range(60):
+                i = turn % 4
+                try:
+                    engine.load_state(data[i], key=key)
+                    assert engine.save_state(tokens=prompts[i], key=key) == data[i]
+                except orlop.OutOfMemoryError:  # so few pages that there may be no room
+                    full += 1
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        assert not wrong and full < 60
+        assert engine.stats["pages_used"] == 0
 
 
 def test_arguments(saved):
