@@ -35,10 +35,9 @@ enum class Compute : uint8_t { fp32, bf16, int8 };
   return c == Compute::fp32 ? "fp32" : c == Compute::bf16 ? "bf16" : "int8";
 }
 
-// What the KV cache stores. int8: one scale per token and head, keys and values. uint4: values with
-// scale and minimum per token and head; keys with scale and minimum per channel and tile of 16
-// tokens. A query sees the keys of its own tile in bf16 and those of earlier tiles in uint4: the form
-// depends on positions alone.
+// What the KV cache stores. int8 and uint4: values with a scale (uint4: and a centre) per token and
+// head; keys with scale and centre per channel and tile of 16 tokens. A query sees the keys of its own
+// tile in bf16 and those of earlier tiles in codes: the form depends on positions alone.
 enum class KvType : uint8_t { f32, bf16, f16, int8, uint4 };
 [[gnu::always_inline]] constexpr const char* name(KvType t) {
   return t == KvType::f32    ? "fp32"

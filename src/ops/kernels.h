@@ -78,7 +78,7 @@ struct KvDesc {
   KvType type = KvType::bf16;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;     // multiple of 8
-  int32_t page_tokens = 0;  // 8 or a multiple of 16 (uint4: a multiple of 16)
+  int32_t page_tokens = 0;  // a multiple of 16; or 8, but for int8 and uint4
 };
 
 // cos/sin of rotary positions, computed once a step for all layers.

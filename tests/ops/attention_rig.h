@@ -150,16 +150,32 @@ inline float bf16_up(float x) {
 
 // n elements at x, stride apart, as codes [-below, above] around a centre hold them. Products with
 // reciprocals as the cache has them, so that no code falls the other way.
-inline void hold_grid(float* x, int n, int stride, float below, float above) {
+inline void hold_grid(float* x, int n, int stride, float below, float above, bool key) {
   float low = x[0], high = x[0];
   for (int i = 0; i < n; ++i) low = std::min(low, x[i * stride]), high = std::max(high, x[i * stride]);
   const float steps = 1.0f / (below + above);
-  const float centre = f16_to_f32(f32_to_f16(low + below * (high * steps - low * steps)));
+  const float middle = low + below * (high * steps - low * steps);
+  const float centre = key ? f16_to_f32(f32_to_f16(middle)) : bf16_to_f32(f32_to_bf16(middle));
   const float scale = bf16_up(std::max((centre - low) * (1 / below), (high - centre) * (1 / above)));
   for (int i = 0; i < n; ++i) {
     const float offset = above < 8 ? 8 : 0;  // uint4 rounds after it has added 8
     const float code = scale > 0 ? (x[i * stride] - centre) * (1 / scale) + offset : offset;
     x[i * stride] = centre + scale * std::clamp(std::rint(code) - offset, -below, above);
+  }
+}
+
+// By the matrix: element (i, j) of a block has the sign of the parity of i & j.
+inline void turn(float* x, int n) {
+  int block = 8;
+  while (n % (2 * block) == 0) block *= 2;
+  for (int begin = 0; begin < n; begin += block) {
+    std::vector<double> y(static_cast<size_t>(block));
+    for (int i = 0; i < block; ++i)
+      for (int j = 0; j < block; ++j)
+        y[static_cast<size_t>(i)] +=
+            (__builtin_parity(static_cast<unsigned>(i & j)) ? -1.0 : 1.0) * static_cast<double>(x[begin + j]);
+    for (int i = 0; i < block; ++i)
+      x[begin + i] = static_cast<float>(y[static_cast<size_t>(i)] / std::sqrt(static_cast<double>(block)));
   }
 }
 
@@ -184,10 +200,15 @@ inline Rows held(const Shape& s, const Rows& qkv, Rows& own) {
     for (int head = 0; head < s.heads + 2 * s.kv_heads; ++head) {
       float* x = &h[static_cast<size_t>(t * s.row() + head * s.dim)];
       const bool query = head < s.heads, key = head < s.heads + s.kv_heads;
-      if (s.type == KvType::int8 && !key)
-        hold_int8(x, s.dim);
-      else if (s.type == KvType::uint4 && !key)
-        hold_grid(x, s.dim, 1, 8, 7);
+      const bool codes = s.type == KvType::int8 || s.type == KvType::uint4;
+      if (codes && !key) {
+        turn(x, s.dim);
+        if (s.type == KvType::int8)
+          hold_int8(x, s.dim);
+        else
+          hold_grid(x, s.dim, 1, 8, 7, false);
+        turn(x, s.dim);
+      }
       else if (!query || s.type == KvType::bf16)
         for (int d = 0; d < s.dim; ++d) x[d] = round_to(x[d]);
     }
@@ -196,7 +217,7 @@ inline Rows held(const Shape& s, const Rows& qkv, Rows& own) {
     for (int t = 0; t + 16 <= n; t += 16)
       for (int d = 0; d < s.kv_heads * s.dim; ++d)
         hold_grid(&h[static_cast<size_t>(t * s.row() + q_width + d)], 16, s.row(),
-                  s.type == KvType::int8 ? 127 : 8, s.type == KvType::int8 ? 127 : 7);
+                  s.type == KvType::int8 ? 127 : 8, s.type == KvType::int8 ? 127 : 7, true);
   return h;
 }
 

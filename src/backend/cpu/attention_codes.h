@@ -20,7 +20,7 @@ void AttentionTile<V, C>::token_scales(int t) {
   V::store(value_scale_ + t * 16, scale);
   if constexpr (uint4)
     V::store(value_min_ + t * 16,
-             V::fnma(V::set1(8.0f), scale, V::load_f16(at + 32, at + 48)));
+             V::fnma(V::set1(8.0f), scale, V::load_bf16(at + 32, at + 48)));
 }
 
 // Scores of a tile of codes: the queries are packed anew, with the channels' scales.

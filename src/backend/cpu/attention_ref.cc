@@ -2,8 +2,8 @@
 // softmax parts folded in ascending order (Milakov and Gimelshein 2018; Rabe and Staats 2021).
 #include <cmath>
 
+#include "backend/cpu/kv_code.h"
 #include "backend/cpu/kv_layout.h"
-#include "base/half.h"
 
 namespace orlop::cpu::ref {
 namespace {
@@ -51,8 +51,8 @@ class Cache {
                   i8(tile, (d / 2 * 16 + in_tile) * 2 + d % 2) * bf16_to_f32(u16(extra, dims_ + d));
           break;
         case KvType::uint4:
-          to[d] = uint4_value(tile[d / 2 * 16 + in_tile] >> (d % 2 * 4), u16(extra, d),
-                              u16(extra, dims_ + d));
+          to[d] = uint4_value(tile[d / 2 * 16 + in_tile] >> (d % 2 * 4),
+                              f16_to_f32(u16(extra, d)), u16(extra, dims_ + d));
           break;
       }
     }
@@ -77,7 +77,7 @@ class Cache {
           break;
         case KvType::uint4:
           to[d] = uint4_value(tile[in_tile / 2 * width + d] >> (in_tile % 2 * 4),
-                              u16(extra, tokens + in_tile), u16(extra, in_tile));
+                              bf16_to_f32(u16(extra, tokens + in_tile)), u16(extra, in_tile));
           break;
       }
     }
@@ -90,8 +90,8 @@ class Cache {
   static float i8(const unsigned char* base, int64_t index) {
     return static_cast<float>(static_cast<int8_t>(base[index]));
   }
-  static float uint4_value(int code, uint16_t centre, uint16_t scale) {
-    return f16_to_f32(centre) + static_cast<float>((code & 15) - 8) * bf16_to_f32(scale);
+  static float uint4_value(int code, float centre, uint16_t scale) {
+    return centre + static_cast<float>((code & 15) - 8) * bf16_to_f32(scale);
   }
   const unsigned char* head(int32_t t) const {
     const int32_t page = a_.page_table[seq_.page_begin + t / a_.kv.page_tokens];
@@ -187,7 +187,10 @@ void query(const AttentionArgs& a, const AttentionBlock& b, int32_t r, int32_t h
     if (!b.partials || combine) fold(total, part, dims);
   }
   if (!b.partials || combine)
+  {
     for (int32_t d = 0; d < dims; ++d) out[d] = folded[d] / total.sum;
+    if (is_coded(a.kv.type)) turn(out, dims);
+  }
 }
 
 }  // namespace

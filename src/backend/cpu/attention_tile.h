@@ -407,9 +407,11 @@ class AttentionTile {
         const int i = r * b_.heads + h;
         float* out = a_.out + call_row(r) * a_.out_stride + int64_t{b_.head + h} * dims_;
         const F inverse = V::set1(1.0f / total_sum_[i]);
+        float* from = folded_ + i * width_;
+        if (is_coded(a_.kv.type)) turn_vectors(from, from, dims_);
         for (int d = 0; d < dims_; d += 16) {
           const int n = dims_ - d < 16 ? dims_ - d : 16;
-          V::store_n(out + d, V::mul(V::load(folded_ + i * width_ + d), inverse), n);
+          V::store_n(out + d, V::mul(V::load(from + d), inverse), n);
         }
       }
   }

@@ -10,7 +10,8 @@
 //   uint4  keys [head_dim / 2][T] codes of 2 dims, [head_dim] centres, [head_dim] scales
 //                                                                           0.75 head_dim
 //          values [T / 2][W] codes of 2 tokens, [T] scales, [T] centres     W / 2 + 4
-// At head_dim 64: 512, 256, 256, 146, 84. Scales are bf16, centres f16 (kv_code.h says why). Of two
+// At head_dim 64: 512, 256, 256, 146, 84. Scales are bf16, centres of keys f16, of values bf16
+// (kv_code.h says why). Of two
 // codes in a byte the first is the lower nibble.
 //
 // Keys of codes have a scale and a centre per channel over a tile of 16 tokens, from when it is

@@ -12,6 +12,24 @@ namespace {
   return left < 16 ? static_cast<int>(left) : 16;
 }
 
+// As turn(), from x to `to`, which is padded to whole vectors (and may be x).
+inline void turn_vectors(const float* x, float* to, int dims) {
+  const int block = turn_block(dims);
+  const Vec::F scale = Vec::set1(1.0f / __builtin_sqrtf(static_cast<float>(block)));
+  for (int d = 0; d < dims; d += 16) {
+    Vec::F v = Vec::mul(Vec::load_n(x + d, lanes(dims - d)), scale);
+    v = Vec::butterfly4(Vec::butterfly2(Vec::butterfly1(v)));
+    Vec::store(to + d, block > 8 ? Vec::butterfly8(v) : v);
+  }
+  for (int h = 16; h < block; h *= 2)
+    for (int i = 0; i < dims; i += 2 * h)
+      for (int d = i; d < i + h; d += 16) {
+        const Vec::F a = Vec::load(to + d), b = Vec::load(to + d + h);
+        Vec::store(to + d, Vec::add(a, b));
+        Vec::store(to + d + h, Vec::sub(a, b));
+      }
+}
+
 // tile: bf16 [dims / 2][tokens][2]
 inline void put_bf16_key(uint16_t* tile, int tokens, int token, const float* k, int dims) {
   for (int d = 0; d < dims; d += 16) {
@@ -44,6 +62,11 @@ inline void put_token(const KvDesc& kv, const KvLayout& layout, char* head, int 
   auto* v16 = reinterpret_cast<uint16_t*>(values);
   auto* value_codes = reinterpret_cast<unsigned char*>(values);
   auto* value_extra = reinterpret_cast<uint16_t*>(values + layout.value_extra);
+  alignas(64) float turned[attention_block_dims];
+  if (is_coded(kv.type)) {
+    turn_vectors(v, turned, dims);
+    v = turned;
+  }
   switch (kv.type) {
     case KvType::f32:
       for (int d = 0; d < dims; ++d) {

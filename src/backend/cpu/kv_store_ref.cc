@@ -34,6 +34,12 @@ void store(const KvDesc& kv, const KvLayout& layout, unsigned char* head, int32_
   unsigned char* values = head + layout.values_at + offset / tokens * layout.value_tile;
   auto* k16 = reinterpret_cast<uint16_t*>(keys);
   auto* v16 = reinterpret_cast<uint16_t*>(values);
+  float turned[attention_block_dims];
+  if (is_coded(kv.type)) {
+    for (int32_t d = 0; d < dims; ++d) turned[d] = v[d];
+    turn(turned, dims);
+    v = turned;
+  }
   switch (kv.type) {
     case KvType::f32:
       for (int32_t d = 0; d < dims; ++d) {

@@ -156,6 +156,20 @@ struct Vec {
     const __m256 bits = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
     return {_mm256_and_ps(x.a, bits), _mm256_and_ps(x.b, bits)};
   }
+  // Lane i becomes (lane i - h) - (lane i) where i has the bit h, else (lane i) + (lane i + h).
+  [[gnu::always_inline]] static inline F butterfly1(F x) {
+    return {combine(x.a, _mm256_permute_ps(x.a, 0xb1), 1), combine(x.b, _mm256_permute_ps(x.b, 0xb1), 1)};
+  }
+  [[gnu::always_inline]] static inline F butterfly2(F x) {
+    return {combine(x.a, _mm256_permute_ps(x.a, 0x4e), 2), combine(x.b, _mm256_permute_ps(x.b, 0x4e), 2)};
+  }
+  [[gnu::always_inline]] static inline F butterfly4(F x) {
+    return {combine(x.a, _mm256_permute2f128_ps(x.a, x.a, 1), 4),
+            combine(x.b, _mm256_permute2f128_ps(x.b, x.b, 1), 4)};
+  }
+  [[gnu::always_inline]] static inline F butterfly8(F x) {
+    return {_mm256_add_ps(x.a, x.b), _mm256_sub_ps(x.a, x.b)};
+  }
   // e^x for x <= 0 (a few ulp): 2^n * e^r with |r| <= ln2 / 2, the series to r^7. Zero below the
   // smallest normal number; NaN stays NaN.
   [[gnu::always_inline]] static inline F exp(F x) {
@@ -175,6 +189,12 @@ struct Vec {
   }
 
  private:
+  [[gnu::always_inline]] static inline __m256 combine(__m256 x, __m256 other, int h) {
+    const __m256i lane = _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0);
+    const __m256i upper = _mm256_cmpeq_epi32(_mm256_and_si256(lane, _mm256_set1_epi32(h)),
+                                             _mm256_set1_epi32(h));
+    return _mm256_add_ps(other, _mm256_xor_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(upper, 31))));
+  }
   [[gnu::always_inline]] static inline __m128i load128(const void* p) {
     return _mm_loadu_si128(static_cast<const __m128i*>(p));
   }

@@ -114,6 +114,23 @@ struct Vec {
     return _mm512_cvtepi32_ps(i);
   }
   [[gnu::always_inline]] static inline F abs(F x) { return _mm512_abs_ps(x); }
+  // Lane i becomes (lane i - h) - (lane i) where i has the bit h, else (lane i) + (lane i + h).
+  [[gnu::always_inline]] static inline F butterfly1(F x) {
+    const F other = _mm512_permute_ps(x, 0xb1);
+    return _mm512_mask_sub_ps(_mm512_add_ps(x, other), 0xaaaa, other, x);
+  }
+  [[gnu::always_inline]] static inline F butterfly2(F x) {
+    const F other = _mm512_permute_ps(x, 0x4e);
+    return _mm512_mask_sub_ps(_mm512_add_ps(x, other), 0xcccc, other, x);
+  }
+  [[gnu::always_inline]] static inline F butterfly4(F x) {
+    const F other = _mm512_shuffle_f32x4(x, x, 0xb1);
+    return _mm512_mask_sub_ps(_mm512_add_ps(x, other), 0xf0f0, other, x);
+  }
+  [[gnu::always_inline]] static inline F butterfly8(F x) {
+    const F other = _mm512_shuffle_f32x4(x, x, 0x4e);
+    return _mm512_mask_sub_ps(_mm512_add_ps(x, other), 0xff00, other, x);
+  }
   // e^x for x <= 0 (a few ulp): 2^n * e^r with |r| <= ln2 / 2, the series to r^7. Zero below the
   // smallest normal number; NaN stays NaN.
   [[gnu::always_inline]] static inline F exp(F x) {
