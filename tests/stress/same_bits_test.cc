@@ -213,8 +213,9 @@ Setup random_setup(Random& random, KvType kv) {
   s.threads = static_cast<int>(1 + below(random, 4));
   const auto seqs = static_cast<int32_t>(1 + below(random, 9));
   const int32_t rows = std::max(seqs, one_of(random, {9, 17, 40, 64, 128}));
-  const int32_t page = kv == KvType::uint4 ? one_of(random, {16, 16, 32, 64})
-                                           : one_of(random, {8, 16, 16, 32, 48});
+  const bool tiles = kv == KvType::int8 || kv == KvType::uint4;
+  const int32_t page = tiles ? one_of(random, {16, 16, 32, 64})
+                             : one_of(random, {8, 16, 16, 32, 48});
   s.limits = limits_of(rows, seqs, page, one_of(random, {1, 5, 32}));
   EngineOptions& o = s.options;
   o.step_tokens = rows;
