@@ -50,13 +50,15 @@ bool Scheduler::fork(Sequence* s, StepPlan& plan) {
   Pages one;
   for (int g = 0; g < pages_.groups(); ++g) one.of[g] = 1;
   if (shortage(one, margin())) return false;
+  const int32_t last = (prompt - 1) / page_tokens_;
+  for (int g = 0; g < pages_.groups(); ++g) s->pages[g].reserve(static_cast<size_t>(last) + 1);
   let_go(s);
   s->leader = nullptr;
   s->seat = seats_.back();
   seats_.pop_back();
+  run(s);
   plan.seats.push_back({l->seat, s->seat});
   // Its one row is the last of the prompt: a page of its own for that, and what lies before in it.
-  const int32_t last = (prompt - 1) / page_tokens_;
   for (int g = 0; g < pages_.groups(); ++g) {
     std::vector<int32_t>& table = s->pages[g];
     const int32_t window = limits_.windows[g];
@@ -71,8 +73,8 @@ bool Scheduler::fork(Sequence* s, StepPlan& plan) {
     if ((prompt - 1) % page_tokens_ == 0) continue;
     const int32_t from = l->pages[g][last];
     plan.copies.push_back({g, from, table.back()});
-    pages_.group(g).share(from);
     copied_.push_back({g, from});
+    pages_.group(g).share(from);
     copied_serial_ = serial_;
   }
   s->known_pages = l->known_pages;
@@ -83,7 +85,6 @@ bool Scheduler::fork(Sequence* s, StepPlan& plan) {
     s->cached = s->computed;
     cache_.count(s->cached);
   }
-  run(s);
   return true;
 }
 
@@ -124,7 +125,6 @@ Scheduler::Joined Scheduler::join(Sequence* s, StepPlan& plan) {
   cache_.find(s->identity_id, s->tokens, limit, found_);
   int32_t until = 0;
   if (Sequence* other = same_prompt(*s, limit, &until)) {
-    let_go(s);
     hold_back(s, other, until);
     return Joined::held_back;
   }
@@ -136,7 +136,6 @@ Scheduler::Joined Scheduler::join(Sequence* s, StepPlan& plan) {
     // What it would have shared with a sequence that gave way counts as its own now.
     if (shortage(needed(*s), running_.empty() ? 0 : margin())) return Joined::no_room;
   }
-  let_go(s);
   enter(s, plan);
   return Joined::yes;
 }
@@ -245,18 +244,22 @@ bool Scheduler::make_room(const Sequence& s, const Pages& need, StepPlan& plan) 
 // Joins, with the hit in found_. All that is there is held before anything is taken.
 void Scheduler::enter(Sequence* s, StepPlan& plan) {
   const int32_t hit = found_.pages;
+  const int64_t most =
+      std::max(s->most_tokens <= capacity_ ? s->most_tokens : 0, hit * page_tokens_);
+  for (int g = 0; g < pages_.groups(); ++g)
+    s->pages[g].reserve(static_cast<size_t>(pages_.pages_for(most)));
+  let_go(s);
+  s->seat = seats_.back();
+  seats_.pop_back();
+  run(s);
   if (hit) {
     s->node = found_.nodes[hit - 1];
     cache_.pin(s->node);
     cache_.keep_slots(found_);
   }
-  s->seat = seats_.back();
-  seats_.pop_back();
   for (int g = 0; g < pages_.groups(); ++g) {
     std::vector<int32_t>& table = s->pages[g];
     const int32_t first = cache_.first_seen(g, hit);
-    if (s->most_tokens <= capacity_)
-      table.reserve(static_cast<size_t>(pages_.pages_for(s->most_tokens)));
     table.assign(static_cast<size_t>(first), -1);
     s->held_pages_from[g] = first;
     for (int32_t i = first; i < hit; ++i) {
@@ -275,7 +278,6 @@ void Scheduler::enter(Sequence* s, StepPlan& plan) {
     s->cached = std::min(s->computed, s->prompt_tokens);
     cache_.count(s->cached);
   }
-  run(s);
   s->rows = due(*s);
   prefills_.push_back(s);
   if (s->committed < s->prompt_tokens) computing_.push_back(s);

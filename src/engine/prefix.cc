@@ -45,14 +45,15 @@ PrefixCache::PrefixCache(PagePools& pools, const PrefixLimits& limits)
 // ---- identities
 
 int32_t PrefixCache::enter_private() {
-  int32_t id;
   if (free_identities_.empty()) {
-    id = static_cast<int32_t>(identities_.size());
+    const size_t n = identities_.size();
+    if (free_identities_.capacity() <= n)
+      free_identities_.reserve(2 * n + 8);  // leave() allocates nothing
     identities_.emplace_back();
-  } else {
-    id = free_identities_.back();
-    free_identities_.pop_back();
+    free_identities_.push_back(static_cast<int32_t>(n));
   }
+  const int32_t id = free_identities_.back();
+  free_identities_.pop_back();
   identities_[id] = {nullptr, 1};
   return id;
 }
@@ -62,10 +63,14 @@ int32_t PrefixCache::enter(const std::string& identity) {
     ++identities_[at->second].uses;
     return at->second;
   }
-  const auto at = names_.emplace(identity, -1).first;
-  at->second = enter_private();
-  identities_[at->second].name = &at->first;
-  return at->second;
+  const int32_t id = enter_private();
+  try {
+    identities_[id].name = &names_.emplace(identity, id).first->first;
+  } catch (...) {
+    leave(id);
+    throw;
+  }
+  return id;
 }
 
 void PrefixCache::leave(int32_t id) {
@@ -111,11 +116,13 @@ int32_t PrefixCache::add_node(int32_t parent, int32_t identity, const int32_t* t
                               uint64_t hash) {
   int32_t n;
   if (free_nodes_.empty()) {
-    if (nodes_.size() >= buckets_.size()) rehash(buckets_.size() * 2);
-    n = static_cast<int32_t>(nodes_.size());
-    tokens_.resize(tokens_.size() + static_cast<size_t>(page_tokens_));
+    const size_t count = nodes_.size() + 1;
+    if (count > buckets_.size()) rehash(buckets_.size() * 2);
+    if (free_nodes_.capacity() < count)
+      free_nodes_.reserve(2 * count);  // pruning allocates nothing
+    tokens_.resize(count * static_cast<size_t>(page_tokens_));
     nodes_.emplace_back();
-    free_nodes_.reserve(nodes_.capacity());  // so that pruning never allocates
+    n = static_cast<int32_t>(count) - 1;
   } else {
     n = free_nodes_.back();
     free_nodes_.pop_back();

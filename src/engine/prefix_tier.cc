@@ -90,12 +90,12 @@ void PrefixCache::keep_slots(const Found& found) {
 }
 
 int32_t PrefixCache::bring_in(int32_t n, int g, StepPlan& plan) {
+  plan.in.push_back({g, nodes_[n].slot[g], -1});
   const int32_t page = take(g, &plan);
-  const int32_t slot = nodes_[n].slot[g];
+  plan.in.back().page = page;
   pools_.group(g).keep(page, n);
   nodes_[n].page[g] = page;
   ++nodes_[n].held;
-  plan.in.push_back({g, slot, page});
   ++counters_.host_in;
   return page;
 }
@@ -131,14 +131,20 @@ PrefixCache::Hit PrefixCache::adopt(const std::string& identity, std::span<const
   const int32_t id = enter(identity);
   std::vector<int32_t> nodes;
   nodes.reserve(static_cast<size_t>(count));
-  for (int32_t i = 0, parent = -1; i < count; ++i) {
-    const int32_t* page = tokens.data() + int64_t{i} * page_tokens_;
-    const uint64_t hash = hash_of(parent, id, page);
-    int32_t n = lookup(parent, id, page, hash);
-    if (n < 0) n = add_node(parent, id, page, hash);
-    pin(n);
-    nodes.push_back(n);
-    parent = n;
+  try {
+    for (int32_t i = 0, parent = -1; i < count; ++i) {
+      const int32_t* page = tokens.data() + int64_t{i} * page_tokens_;
+      const uint64_t hash = hash_of(parent, id, page);
+      int32_t n = lookup(parent, id, page, hash);
+      if (n < 0) n = add_node(parent, id, page, hash);
+      pin(n);
+      nodes.push_back(n);
+      parent = n;
+    }
+  } catch (...) {
+    for (size_t i = nodes.size(); i-- > 0;) unpin(nodes[i]);
+    leave(id);
+    throw;
   }
   // What is there already must not be evicted for the rest.
   bool fits = true;

@@ -50,9 +50,15 @@ void Scheduler::add(Sequence* s) {
   if (static_cast<int64_t>(s->tokens.size()) > capacity_)
     fail(Status::internal, "scheduler: a sequence of ", s->tokens.size(), " tokens never fits");
   if (s->tokens.empty()) fail(Status::internal, "scheduler: a sequence without tokens");
+  make_node(s);
+  try {
+    s->identity_id = s->shares ? cache_.enter(s->identity) : cache_.enter_private();
+  } catch (...) {
+    spare_.pop_back();
+    throw;
+  }
   s->arrival = ++arrivals_;
   s->rank = s->arrived_ns + limits_.length_ns * s->prompt_tokens - limits_.aging_ns * s->priority;
-  s->identity_id = s->shares ? cache_.enter(s->identity) : cache_.enter_private();
   s->computed = s->committed = s->cached = s->drawing = 0;
   s->lives = 0;
   s->asked_plan = s->left_plan = 0;
@@ -61,24 +67,40 @@ void Scheduler::add(Sequence* s) {
                        l->place != Sequence::Place::paused && !l->paused && l->drawing == 0 &&
                        static_cast<int32_t>(l->tokens.size()) == l->prompt_tokens &&
                        l->tokens.size() == s->tokens.size();
-  if (in_time) {
+  if (!in_time) s->leader = nullptr;
+  wait(s);
+  if (!in_time) return;
+  try {
     hold_back(s, l, for_good);
-  } else {
-    s->leader = nullptr;
-    wait(s);
+  } catch (...) {
+    finish(s);
+    throw;
   }
 }
 
 // ---- places
 
+// Every sequence brings its node of the waiting list, so that nothing that takes memory stands in
+// the way of one that ends.
+void Scheduler::make_node(Sequence* s) {
+  const size_t all = waiting() + running() + 1;
+  if (spare_.capacity() < all) spare_.reserve(2 * all);
+  Waiting one;
+  one.insert(s);
+  spare_.push_back(one.extract(one.begin()));
+}
+
 void Scheduler::wait(Sequence* s) {
-  waiting_.insert(s);
+  spare_.back().value() = s;
+  waiting_.insert(std::move(spare_.back()));
+  spare_.pop_back();
   s->place = Sequence::Place::waiting;
 }
 
 void Scheduler::hold_back(Sequence* s, Sequence* behind, int32_t until) {
-  s->behind_index = behind->followers.size();
   behind->followers.push_back(s);
+  let_go(s);
+  s->behind_index = behind->followers.size() - 1;
   s->behind = behind;
   s->behind_tokens = until;
   s->place = Sequence::Place::held_back;
@@ -90,7 +112,7 @@ void Scheduler::let_go(Sequence* s) {
     case Sequence::Place::none:
       break;
     case Sequence::Place::waiting:
-      waiting_.erase(s);
+      spare_.push_back(waiting_.extract(s));
       break;
     case Sequence::Place::paused:
       away_.erase(std::find(away_.begin(), away_.end(), s));
@@ -131,7 +153,7 @@ void Scheduler::give_pages(Sequence* s) {
   for (int g = 0; g < pages_.groups(); ++g) {
     std::vector<int32_t>& table = s->pages[g];
     for (size_t i = table.size(); i-- > static_cast<size_t>(s->held_pages_from[g]);)
-      pages_.release(g, table[i]);
+      if (table[i] >= 0) pages_.release(g, table[i]);
     table.clear();
     s->held_pages_from[g] = 0;
   }
@@ -190,6 +212,7 @@ void Scheduler::leave(Sequence* s, StepPlan* ahead) {
     if (ahead->copies.empty()) release_copied();
   }
   let_go(s);
+  spare_.pop_back();
   wake(s, for_good);
   give_pages(s);
 }

@@ -57,7 +57,8 @@ class Scheduler {
   void add(Sequence* sequence);
   // Forgets a sequence in whatever state and returns its pages; full ones that were computed stay
   // in the prefix cache. It is taken out of `ahead`, a plan that was made but not begun, if given.
-  // Rows of it in a plan that runs must be committed before.
+  // Rows of it in a plan that runs must be committed before. Takes no memory, as drop() and
+  // recall().
   void finish(Sequence* sequence, StepPlan* ahead = nullptr);
   // The same where the contents are not trusted (its step failed): nothing of it stays.
   void drop(Sequence* sequence, StepPlan* ahead = nullptr);
@@ -97,6 +98,7 @@ class Scheduler {
   int64_t margin() const;
 
   // ---- places (scheduler.cc)
+  void make_node(Sequence* s);
   void wait(Sequence* s);
   void hold_back(Sequence* s, Sequence* behind, int32_t until);
   void let_go(Sequence* s);                   // out of whatever place it has
@@ -138,9 +140,11 @@ class Scheduler {
   const int32_t page_tokens_;
   const int64_t capacity_;
   uint64_t arrivals_ = 0, serial_ = 0;
-  std::set<Sequence*, Before> waiting_;
-  std::vector<Sequence*> running_;  // by rank
-  std::vector<Sequence*> away_;     // paused while they waited
+  using Waiting = std::set<Sequence*, Before>;
+  Waiting waiting_;
+  std::vector<Waiting::node_type> spare_;  // of the sequences that are not in waiting_
+  std::vector<Sequence*> running_;         // by rank
+  std::vector<Sequence*> away_;            // paused while they waited
   size_t held_back_ = 0;
   std::vector<int32_t> seats_;  // free ones
   int64_t caution_ = 0;         // pages kept free besides the watermark, after preemptions

@@ -215,8 +215,10 @@ bool Scheduler::obtain(Sequence* s, bool first, StepPlan& plan) {
     }
   }
   for (int g = 0; g < groups; ++g) {
-    const int64_t want = pages_.pages_for(int64_t{s->computed} + s->rows);
-    while (std::ssize(s->pages[g]) < want) s->pages[g].push_back(cache_.take(g, &plan));
+    std::vector<int32_t>& table = s->pages[g];
+    const auto want = static_cast<size_t>(pages_.pages_for(int64_t{s->computed} + s->rows));
+    if (table.capacity() < want) table.reserve(std::max(want, 2 * table.size()));  // before take()
+    while (table.size() < want) table.push_back(cache_.take(g, &plan));
   }
   return true;
 }

@@ -19,10 +19,12 @@ SchedulerLimits limits(int32_t step = 64, int32_t seqs = 8, int64_t watermark = 
 }
 constexpr int64_t second = 1'000'000'000;
 size_t allocations = 0;
+long until_failure = -1;  // allocations that still succeed; negative: all
 }  // namespace
 
 [[gnu::noinline]] void* operator new(size_t n) {
   ++allocations;
+  if (until_failure >= 0 && until_failure-- == 0) throw std::bad_alloc();
   if (void* p = std::malloc(n)) return p;
   throw std::bad_alloc();
 }
@@ -372,6 +374,64 @@ TEST(decoding_allocates_nothing) {
   CHECK(p.decodes == 64 && allocations == before);
   for (Life& s : lives) scheduler.finish(&s);
   CHECK(pools.used_in_all() == 0);
+}
+
+// An allocation that fails anywhere in a small history: no page is lost, and what comes later
+// works.
+TEST(out_of_memory_loses_no_page) {
+  SchedulerLimits l = limits(48, 5);
+  l.windows = {0, 24};
+  l.host_slots = {6, 6};
+  int failures = 0;
+  for (long n = 0; n < 400; ++n) {
+    PagePools pools({12, 9}, 8, false);
+    Scheduler scheduler(l, pools);
+    std::vector<std::unique_ptr<Life>> lives;
+    const auto play = [&] {
+      lives.clear();
+      for (int i = 0; i < 9; ++i) {
+        lives.push_back(std::make_unique<Life>());
+        Life& s = *lives.back();
+        s.tokens = text(20 + 3 * (i % 4), i % 3);
+        if (i > 5) s.tokens = lives[5]->tokens, s.leader = lives[5].get();
+        s.prompt_tokens = static_cast<int32_t>(s.tokens.size());
+        s.tokens.reserve(64);
+        s.identity = std::string(40, static_cast<char>('a' + i % 2));
+        if (i > 5) s.identity = lives[5]->identity;
+        s.arrived_ns = i;
+        s.priority = i == 4;
+      }
+      StepPlan plan;
+      for (auto& s : lives) scheduler.add(s.get());
+      for (int i = 0; i < 400 && !scheduler.idle(); ++i) {
+        scheduler.plan(plan);
+        for (const PlanSeq& p : plan.seqs)
+          if (p.draw) p.sequence->tokens.push_back(i);
+        scheduler.commit(plan);
+        for (auto& s : lives)
+          if (s->tokens.size() > 40 + static_cast<size_t>(s->arrived_ns)) scheduler.finish(s.get());
+      }
+    };
+    until_failure = n;
+    try {
+      play();
+      until_failure = -1;
+    } catch (const std::bad_alloc&) {
+      ++failures;
+    }
+    until_failure = 0;  // ending takes no memory
+    try {
+      for (auto& s : lives) scheduler.drop(s.get());
+      scheduler.cache().clear();
+    } catch (const std::bad_alloc&) {
+      CHECK(!"ending took memory");
+    }
+    until_failure = -1;
+    CHECK(pools.used_in_all() == 0 && pools.free_in_all() == 21 && scheduler.cache().nodes() == 0);
+    play();
+    CHECK(scheduler.idle());
+  }
+  CHECK(failures > 100);
 }
 
 int main(int c, char** v) {
