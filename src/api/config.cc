@@ -181,9 +181,9 @@ EngineConfig parse_engine_config(std::string_view text) {
     apply(c, key, value);
   }
   if (c.model.empty()) fail(Status::invalid_argument, "model: is required");
-  if (c.kv_type == KvType::uint4 && c.block_size % 16)
-    fail(Status::invalid_argument, "block_size: must be a multiple of 16 with kv_dtype uint4, got ",
-         c.block_size);
+  if ((c.kv_type == KvType::int8 || c.kv_type == KvType::uint4) && c.block_size % 16)
+    fail(Status::invalid_argument, "block_size: must be a multiple of 16 with kv_dtype ",
+         name(*c.kv_type), ", got ", c.block_size);
   if (c.host_tier && !c.prefix_cache)
     fail(Status::invalid_argument,
          "enable_cpu_prefix_swap: needs enable_prefix_cache, which is false");
