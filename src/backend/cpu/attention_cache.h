@@ -13,6 +13,7 @@ namespace {
 template <class V>
 struct FloatSums {
   static constexpr bool integers = false;
+  static constexpr int score_chains = 1;
   using Sum = typename V::F;
   static inline Sum zero() { return V::zero(); }
   static inline Sum load_sum(const float* p) { return V::load(p); }
@@ -80,11 +81,12 @@ struct CacheBf16 : FloatSums<V> {  // widened to f32: the first of each pair, th
 
 // Codes: products of 16-bit integers, exact sums of 32 bits. A factor reaches 32767, an int8 code 127:
 // sums over 512 dimensions, or the 256 tokens of a chunk, stay below 2^31.
-template <class V, int vectors>
+template <class V, int chains, int vectors>
 struct CacheI8 {
   static constexpr bool integers = true;
   static constexpr int pack = 2, step_floats = 1, step_bytes = 32;
   static constexpr int score_tiles = 1, value_vectors = vectors;  // every tile has its own factors
+  static constexpr int score_chains = chains;
   using F = typename V::F;
   using Sum = typename V::I;
   using Item = typename V::I;
@@ -102,8 +104,8 @@ struct CacheI8 {
   static inline F put16(float* to, F x) { return V::put_int16(to, x); }
 };
 
-template <class V, int vectors>
-struct CacheU4 : CacheI8<V, vectors> {
+template <class V, int chains, int vectors>
+struct CacheU4 : CacheI8<V, chains, vectors> {
   static constexpr int step_bytes = 16;
   using Item = typename V::I;
   static inline Item load(const char* p) { return V::pairs_u4(p); }

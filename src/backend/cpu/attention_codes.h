@@ -1,11 +1,12 @@
 // Attention over int8 and uint4 codes, what differs from floats. Everything has internal linkage.
 //
-// Codes are multiplied as integers (attention_cache.h). Keys, x = centre + scale * code per channel: for
-// every tile the query is multiplied by the channels' scales and then scaled to 16 bits by its largest
-// element; what the centres add to all scores of the tile is summed in f32, so that a large offset
-// costs no precision. Values: weights are multiplied by the tokens' scales and scaled to 16 bits by the
-// largest of the chunk; what centres add is summed in f32. Sums of weights are of the weights
-// themselves. Codes of uint4 are taken as they are, [0, 15], around centre - 8 * scale.
+// Codes are multiplied as integers (attention_cache.h). Keys, x = centre + scale * code per channel: a
+// query is scaled to 16 bits by its largest element; for every tile it is multiplied by the channels'
+// scales over the largest of them, and rounded. What the centres add to all scores of the tile is
+// summed in f32, so that a large offset costs no precision. Values: weights are multiplied by the
+// tokens' scales and scaled to 16 bits by the largest of the chunk; what centres add is summed in f32.
+// Sums of weights are of the weights themselves. Codes of uint4 are taken as they are, [0, 15], around
+// centre - 8 * scale.
 #pragma once
 #include "backend/cpu/attention_tile.h"
 
@@ -29,28 +30,29 @@ void AttentionTile<V, C>::tile_scores(int i0, int i1, int t) {
   const auto* centres = reinterpret_cast<const uint16_t*>(keys_[t] + layout_.key_extra);
   const uint16_t* scales = centres + dims_;
   static constexpr uint16_t nothing[8] = {};
+  F top = V::zero();
   for (int d = 0; d < width_; d += 16) {
     const bool half = dims_ - d < 16;
     const F scale = V::load_bf16(scales + d, half ? nothing : scales + d + 8);
     const F centre = V::load_f16(centres + d, half ? nothing : centres + d + 8);
     V::store(channel_scale_ + d, scale);
     V::store(channel_centre_ + d, uint4 ? V::fnma(V::set1(8.0f), scale, centre) : centre);
+    top = V::max(top, scale);
   }
+  tile_scale_ = V::largest(top);
+  const F inverse = V::set1(tile_scale_ > 0 ? 1 / tile_scale_ : 0.0f);
+  for (int d = 0; d < width_; d += 16)
+    V::store(channel_scale_ + d, V::mul(V::load(channel_scale_ + d), inverse));
   for (int i = i0; i < i1; ++i) {
     const float* q = query_ + i * width_;
-    F top = V::zero(), sum = V::zero();
-    for (int d = 0; d < width_; d += 16) {
-      const F x = V::load(q + d);
-      top = V::max(top, V::abs(V::mul(x, V::load(channel_scale_ + d))));
-      sum = V::fma(x, V::load(channel_centre_ + d), sum);
-    }
-    const float largest = V::largest(top);
-    query_scale_[i] = largest * (1 / most);
-    centre_score_[i] = V::sum(sum);  // NaN if a channel is
-    const F scale = V::set1(to_most(largest));
     float* to = tile_query_ + i * query_stride_;
-    for (int d = 0; d < width_; d += 16, to += weight_tile)
-      C::put16(to, V::mul(V::mul(V::load(q + d), V::load(channel_scale_ + d)), scale));
+    F sum = V::zero();
+    for (int d = 0; d < width_; d += 16, to += weight_tile) {
+      const F x = V::load(q + d);
+      sum = V::fma(x, V::load(channel_centre_ + d), sum);
+      C::put16(to, V::mul(x, V::load(channel_scale_ + d)));
+    }
+    centre_score_[i] = V::sum(sum);  // NaN if a channel is
   }
   all_scores(i0, i1, t, t + 1);
 }
@@ -79,7 +81,7 @@ void AttentionTile<V, C>::own_scores(int i0, int i1, int t) {
       sum = V::fma(V::bf16_first(tile + d * 32), V::set1(q[d]), sum);
       sum = V::fma(V::bf16_second(tile + d * 32), V::set1(q[d + 1]), sum);
     }
-    V::store(score_ + i * score_stride + t * 16, V::mul(sum, V::set1(a_.scale)));
+    V::store(score_ + i * score_stride + t * 16, V::mul(sum, V::set1(query_scale_[i] * a_.scale)));
   }
 }
 
@@ -130,8 +132,8 @@ void of_type(KvType type, const Run& run) {
     case KvType::f32: return run(CacheF32<Vec, tiles, vectors>{});
     case KvType::bf16: return run(Bf16{});
     case KvType::f16: return run(CacheF16<Vec, tiles, vectors>{});
-    case KvType::int8: return run(CacheI8<Vec, vectors>{});
-    case KvType::uint4: return run(CacheU4<Vec, vectors>{});
+    case KvType::int8: return run(CacheI8<Vec, tiles, vectors>{});
+    case KvType::uint4: return run(CacheU4<Vec, tiles, vectors>{});
   }
 }
 template <class Bf16>

@@ -99,12 +99,21 @@ class AttentionTile {
       for (int h = 0; h < b_.heads; ++h) {
         const int i = r * b_.heads + h;
         const float* q = a_.q + call_row(r) * a_.q_stride + int64_t{b_.head + h} * dims_;
-        // Codes: as they are, to be packed for every tile.
+        // Codes: scaled, but packed anew for every tile.
         float* to = query_ + i * (integers ? width_ : query_stride_);
+        F scale = V::set1(1.0f);
+        if constexpr (integers) {
+          F top = V::zero();
+          for (int d = 0; d < dims_; d += 16)
+            top = V::max(top, V::abs(V::load_n(q + d, dims_ - d < 16 ? dims_ - d : 16)));
+          const float largest = V::largest(top);
+          query_scale_[i] = largest * (1 / most);
+          scale = V::set1(to_most(largest));
+        }
         for (int d = 0; d < dims_; d += 16, to += integers ? 16 : weight_tile) {
           const F x = V::load_n(q + d, dims_ - d < 16 ? dims_ - d : 16);
           if constexpr (integers)
-            V::store(to, x);
+            V::store(to, V::mul(x, scale));
           else
             C::put16(to, x);
         }
@@ -205,12 +214,12 @@ class AttentionTile {
   void weigh_integers(int i, int begin, int end, F base);
   void finish_values(int i);
 
-  // ---- scores: [queries, 16 tokens] = q K, a chain over the dimensions each (integers are exact: there
-  // few queries have several chains, which do not wait for each other)
+  // ---- scores: [queries, 16 tokens] = q K, a chain over the dimensions each (integers are exact and
+  // can have several chains, which do not wait for each other)
 
   template <int queries, int tiles>
   void scores(int i, int tile) {
-    constexpr int chains = !integers || queries > 2 ? 1 : 4 / queries;
+    constexpr int chains = C::score_chains;
     typename C::Sum sum[queries][tiles * chains];
     for (int q = 0; q < queries; ++q)
       for (int t = 0; t < tiles * chains; ++t) sum[q][t] = C::zero();
@@ -243,8 +252,8 @@ class AttentionTile {
   F to_score(const typename C::Sum& sum, int i) const {
     const F scale = V::set1(a_.scale);
     if constexpr (integers)
-      return V::mul(V::fma(V::to_float(sum), V::set1(query_scale_[i]), V::set1(centre_score_[i])),
-                    scale);
+      return V::mul(V::fma(V::to_float(sum), V::set1(tile_scale_), V::set1(centre_score_[i])),
+                    V::set1(query_scale_[i] * a_.scale));
     else
       return V::mul(sum, scale);
   }
@@ -435,7 +444,8 @@ class AttentionTile {
   // Codes alone. An integer factor or sum times its scale is the number meant.
   float query_scale_[attention_queries], weight_scale_[attention_queries];
   float weight_min_[attention_queries];  // sum of weights times their values' mins
-  float centre_score_[attention_queries];  // what the channels' centres add to a tile's scores
+  float tile_scale_;                       // the largest of the tile's channels
+  float centre_score_[attention_queries];  // what their centres add to its scores
   alignas(64) float value_scale_[attention_chunk], value_min_[attention_chunk];
   alignas(64) float channel_scale_[attention_scratch_dims], channel_centre_[attention_scratch_dims];
   alignas(64) float tile_query_[integers ? attention_block_dims / 2 : 16];
