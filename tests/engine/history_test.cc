@@ -192,7 +192,7 @@ class History {
       l.shares = shares;
       l.tag = shares ? static_cast<uint64_t>(1000 + salt) : 5000 + lives_.size();
       l.seed = below(2) ? 0 : random_();
-      if (i == 0) l.logits_from = logits_from;
+      if (i == 0 || rarely()) l.logits_from = logits_from;
       if (below(2)) l.most_tokens = static_cast<int32_t>(l.target);
       longest_ = std::max(longest_, l.target);
       l.leader = leader;
