@@ -134,11 +134,14 @@ class AttentionTile {
     find_tiles(c, tile_begin, tile_end, last);
     const int i0 = row_begin * b_.heads, i1 = row_end * b_.heads;
     if constexpr (integers) {
-      for (int t = tile_begin; t < tile_end; ++t)
+      for (int t = tile_begin; t < tile_end; ++t) {
+        if (t + 2 < tile_end) fetch(keys_[t + 2], layout_.key_tile);
+        fetch(values_[t], layout_.value_tile);
         if (c * chunk_tiles + t == own_tile())
           own_scores(i0, i1, t);
         else
           tile_scores(i0, i1, t);
+      }
     } else if (halves_) {
       for (int t = tile_begin; t < tile_end; ++t) {
         join(keys_[t], source_[t].keys, dims_ / C::pack, C::step_bytes / 2);
@@ -194,6 +197,11 @@ class AttentionTile {
       values_[t] = source_[t].values[0];
       if constexpr (integers) token_scales(t);
     }
+  }
+
+  // Tiles of codes are short, and lie apart: the processor does not see in time where they go on.
+  static void fetch(const char* p, int64_t bytes) {
+    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(p + at);
   }
 
   // Puts steps of two half tiles together, half_step bytes of each.
