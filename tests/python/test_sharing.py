@@ -140,6 +140,9 @@ def test_statistics(fresh):
     before = fresh.stats
     assert before["steps"] == 0 and before["pages_free"] == before["pages_total"]
     fresh.generate(tokens=[4] * 50, max_tokens=20, ignore_eos=True)
+    until = time.monotonic() + 20
+    while fresh.stats["steps"] < 20 and time.monotonic() < until:  # the last step ends
+        time.sleep(0.001)
     stats = fresh.stats
     assert (stats["prompt_tokens"], stats["generated_tokens"]) == (50, 20)
     parts = [stats[f"{part}_seconds"] for part in ("plan", "forward", "sample", "commit")]
