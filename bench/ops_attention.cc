@@ -1,7 +1,7 @@
 // What each KV type costs: attention of single rows over a long context (decode) and of a block of
-// rows (prefill), and kv_store, relative to bf16 in the same run. Decode walks over the caches of many
-// layers, so that they come from memory as in a real step.
-// `bench_ops_attention [threads [context [layers [isa]]]]`
+// rows (prefill), and kv_store, relative to bf16 in the same run. Decode walks over the caches of
+// many layers, so that they come from memory as in a real step. `bench_ops_attention [threads
+// [context [layers [isa]]]]`
 #include <time.h>
 
 #include <algorithm>
@@ -44,7 +44,8 @@ struct Cost {
   double bytes;                   // of a token and head
 };
 
-Cost measure(const Exec& e, KvType type, int heads, int kv_heads, int dim, int context, int layers) {
+Cost measure(const Exec& e, KvType type, int heads, int kv_heads, int dim, int context,
+             int layers) {
   const Kernels& k = *e.kernels;
   const KvDesc kv{type, kv_heads, dim, 16};
   const int stride = (heads + 2 * kv_heads) * dim, pages = (context + 15) / 16;
@@ -102,12 +103,14 @@ Cost measure(const Exec& e, KvType type, int heads, int kv_heads, int dim, int c
     a.page_table = table.data();
     a.scale = 1.0f / std::sqrt(static_cast<float>(dim));
     a.workspace = workspace.data();
-    return best_of(rows > 1 ? 2 : 7, [&] {
-      for (int i = 0; i < count; ++i) {
-        a.pages = pools[static_cast<size_t>(i)].data();
-        k.attention(e, a);
-      }
-    }) / count;
+    return best_of(rows > 1 ? 2 : 7,
+                   [&] {
+                     for (int i = 0; i < count; ++i) {
+                       a.pages = pools[static_cast<size_t>(i)].data();
+                       k.attention(e, a);
+                     }
+                   }) /
+           count;
   };
   cost.decode = attend(1, layers);
   cost.prefill = attend(512, 1) / 512;
@@ -133,21 +136,21 @@ int main(int argc, char** argv) {
     }
     const Kernels k = cpu::make_kernels(choice);
     const Exec e{&k, device.get(), &pool, threads};
-    const struct {
-      int heads, kv_heads, dim;
-    } shapes[] = {{9, 3, 64}, {32, 8, 128}};
+    const struct { int heads, kv_heads, dim; } shapes[] = {{9, 3, 64}, {32, 8, 128}};
     for (const auto& shape : shapes) {
       std::printf("%s, %d threads, %d/%d heads of %d, context %d, %d layers\n", isa, threads,
                   shape.heads, shape.kv_heads, shape.dim, context, layers);
       Cost one{};
-      for (const KvType type : {KvType::bf16, KvType::f32, KvType::f16, KvType::int8, KvType::uint4}) {
+      for (const KvType type :
+           {KvType::bf16, KvType::f32, KvType::f16, KvType::int8, KvType::uint4}) {
         const Cost c = measure(e, type, shape.heads, shape.kv_heads, shape.dim, context,
                                shape.dim > 64 ? layers / 4 : layers);
         if (type == KvType::bf16) one = c;
-        std::printf("  %-5s %4.0f bytes; decode %7.1f us a layer (%.2f x bf16), prefill %6.2f us a row "
-                    "(%.2f x), kv_store %.2f us a row (%.2f x)\n",
-                    name(type), c.bytes, c.decode * 1e6, c.decode / one.decode, c.prefill * 1e6,
-                    c.prefill / one.prefill, c.store * 1e6, c.store / one.store);
+        std::printf(
+            "  %-5s %4.0f bytes; decode %7.1f us a layer (%.2f x bf16), prefill %6.2f us a row "
+            "(%.2f x), kv_store %.2f us a row (%.2f x)\n",
+            name(type), c.bytes, c.decode * 1e6, c.decode / one.decode, c.prefill * 1e6,
+            c.prefill / one.prefill, c.store * 1e6, c.store / one.store);
       }
     }
   }

@@ -7,9 +7,8 @@ namespace orlop {
 std::vector<CacheGroup> cache_groups(const Config& config, size_t layer_page_bytes) {
   std::vector<CacheGroup> groups;
   for (int32_t layer = 0; layer < config.layers; ++layer) {
-    const bool windowed =
-        config.window > 0 && !config.layer_window.empty() &&
-        config.layer_window[static_cast<size_t>(layer)];
+    const bool windowed = config.window > 0 && !config.layer_window.empty() &&
+                          config.layer_window[static_cast<size_t>(layer)];
     const int32_t window = windowed ? config.window : 0;
     size_t g = 0;
     while (g < groups.size() && groups[g].window != window) ++g;
@@ -43,8 +42,8 @@ void KvCache::allocate(const std::vector<int64_t>& pages, int32_t seats) {
   if (seats < 0) fail(Status::internal, "KV cache: ", seats, " seats");
   page_count_ = pages;
   seats_ = seats;
-  tails_ = DeviceBuffer(*exec_.device, checked_mul(static_cast<size_t>(seats), seat_bytes(),
-                                                   "KV tails' bytes"));
+  tails_ = DeviceBuffer(*exec_.device,
+                        checked_mul(static_cast<size_t>(seats), seat_bytes(), "KV tails' bytes"));
   pools_.clear();
   for (size_t g = 0; g < groups_.size(); ++g) {
     const size_t layer_bytes =
@@ -71,16 +70,15 @@ void KvCache::each_layer(int group, int32_t page, const Each& each) {
 }
 
 void KvCache::poison(int group, int32_t page) {
-  each_layer(group, page, [&](unsigned char* at, size_t) {
-    exec_.device->fill(at, 0xff, layer_page_bytes_);
-  });
+  each_layer(group, page,
+             [&](unsigned char* at, size_t) { exec_.device->fill(at, 0xff, layer_page_bytes_); });
 }
 
 void KvCache::copy_page(int group, int32_t from, int32_t to) {
   each_layer(group, from, [](unsigned char*, size_t) {});  // that it exists
   if (from == to) return;
-  const auto distance = (static_cast<ptrdiff_t>(from) - to) *
-                        static_cast<ptrdiff_t>(layer_page_bytes_);
+  const auto distance =
+      (static_cast<ptrdiff_t>(from) - to) * static_cast<ptrdiff_t>(layer_page_bytes_);
   each_layer(group, to, [&](unsigned char* at, size_t) {
     exec_.device->copy(at, at + distance, layer_page_bytes_);
   });

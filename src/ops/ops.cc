@@ -11,9 +11,9 @@ void require(bool ok, const char* op, const char* rule) {
 
 void require_kv(const KvDesc& kv, const char* op) {
   require(kv.kv_heads > 0 && kv.head_dim > 0 && kv.head_dim % 8 == 0, op, "head_dim % 8 == 0");
-  require(kv.page_tokens > 0 && (kv.page_tokens % 16 == 0 ||
-                                 (kv.page_tokens == 8 && kv.type != KvType::int8 &&
-                                  kv.type != KvType::uint4)),
+  require(kv.page_tokens > 0 &&
+              (kv.page_tokens % 16 == 0 ||
+               (kv.page_tokens == 8 && kv.type != KvType::int8 && kv.type != KvType::uint4)),
           op, "page_tokens is a multiple of 16, or 8 where the type allows it");
 }
 
@@ -126,8 +126,8 @@ void gather(const Exec& e, const GatherArgs& a) {
 }
 
 void sample(const Exec& e, const SampleArgs& a) {
-  require(a.logits && a.params && a.results && a.vocab > 0 && a.logits_stride >= a.vocab,
-          "sample", "strides cover rows");
+  require(a.logits && a.params && a.results && a.vocab > 0 && a.logits_stride >= a.vocab, "sample",
+          "strides cover rows");
   if (a.rows) e.kernels->sample(e, a);
 }
 

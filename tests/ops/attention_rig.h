@@ -1,5 +1,5 @@
-// Sequences fed through kv_store, attention and kv_tail step by step, as a model would, and the same
-// in double. Pages and tails are poisoned and handed out in random order.
+// Sequences fed through kv_store, attention and kv_tail step by step, as a model would, and the
+// same in double. Pages and tails are poisoned and handed out in random order.
 #pragma once
 #include <algorithm>
 #include <numeric>
@@ -25,8 +25,8 @@ using Step = std::vector<Part>;
 
 // Feeds the sequences through cache and attention step by step; returns each sequence's outputs.
 inline std::vector<Rows> feed(const IsaUnderTest& isa, int threads, const Shape& s,
-                       const std::vector<Rows>& qkv, const std::vector<Step>& steps,
-                       uint32_t page_seed, std::vector<unsigned char>* pages_out = nullptr) {
+                              const std::vector<Rows>& qkv, const std::vector<Step>& steps,
+                              uint32_t page_seed, std::vector<unsigned char>* pages_out = nullptr) {
   const Kernels& k = isa.kernels;
   const Exec e = exec(isa, threads);
   const KvDesc kv{s.type, s.kv_heads, s.dim, s.page_tokens};
@@ -44,7 +44,8 @@ inline std::vector<Rows> feed(const IsaUnderTest& isa, int threads, const Shape&
   std::shuffle(table.begin(), table.end(), std::mt19937(page_seed));
   const size_t page_bytes = k.kv_page_bytes(kv);
   std::vector<unsigned char> storage(page_bytes * table.size() + 64, 0xff);
-  unsigned char* pages = storage.data() + (64 - reinterpret_cast<uintptr_t>(storage.data()) % 64) % 64;
+  unsigned char* pages =
+      storage.data() + (64 - reinterpret_cast<uintptr_t>(storage.data()) % 64) % 64;
 
   // Seats too in random order, one more than needed.
   const size_t tail_bytes = k.kv_tail_bytes(kv);
@@ -68,7 +69,8 @@ inline std::vector<Rows> feed(const IsaUnderTest& isa, int threads, const Shape&
       for (int r = 0; r < p.rows; ++r) {
         const int at = done[i] + r;
         slots.push_back(table[static_cast<size_t>(first_page[i] + at / s.page_tokens)] *
-                            s.page_tokens + at % s.page_tokens);
+                            s.page_tokens +
+                        at % s.page_tokens);
       }
       in.insert(in.end(), qkv[i].begin() + done[i] * s.row(),
                 qkv[i].begin() + (done[i] + p.rows) * s.row());
@@ -124,8 +126,8 @@ inline std::vector<Rows> feed(const IsaUnderTest& isa, int threads, const Shape&
                     static_cast<int32_t>(seqs.size()), tails});
     for (size_t j = 0; j < step.size(); ++j) {
       const size_t i = static_cast<size_t>(step[j].seq);
-      std::copy_n(out.begin() + seqs[j].row_begin * s.heads * s.dim,
-                  step[j].rows * s.heads * s.dim, outs[i].begin() + done[i] * s.heads * s.dim);
+      std::copy_n(out.begin() + seqs[j].row_begin * s.heads * s.dim, step[j].rows * s.heads * s.dim,
+                  outs[i].begin() + done[i] * s.heads * s.dim);
       done[i] += step[j].rows;
     }
   }
@@ -152,11 +154,13 @@ inline float bf16_up(float x) {
 // reciprocals as the cache has them, so that no code falls the other way.
 inline void hold_grid(float* x, int n, int stride, float below, float above, bool key) {
   float low = x[0], high = x[0];
-  for (int i = 0; i < n; ++i) low = std::min(low, x[i * stride]), high = std::max(high, x[i * stride]);
+  for (int i = 0; i < n; ++i)
+    low = std::min(low, x[i * stride]), high = std::max(high, x[i * stride]);
   const float steps = 1.0f / (below + above);
   const float middle = low + below * (high * steps - low * steps);
   const float centre = key ? f16_to_f32(f32_to_f16(middle)) : bf16_to_f32(f32_to_bf16(middle));
-  const float scale = bf16_up(std::max((centre - low) * (1 / below), (high - centre) * (1 / above)));
+  const float scale =
+      bf16_up(std::max((centre - low) * (1 / below), (high - centre) * (1 / above)));
   for (int i = 0; i < n; ++i) {
     const float offset = above < 8 ? 8 : 0;  // uint4 rounds after it has added 8
     const float code = scale > 0 ? (x[i * stride] - centre) * (1 / scale) + offset : offset;
@@ -172,10 +176,11 @@ inline void turn(float* x, int n) {
     std::vector<double> y(static_cast<size_t>(block));
     for (int i = 0; i < block; ++i)
       for (int j = 0; j < block; ++j)
-        y[static_cast<size_t>(i)] +=
-            (__builtin_parity(static_cast<unsigned>(i & j)) ? -1.0 : 1.0) * static_cast<double>(x[begin + j]);
+        y[static_cast<size_t>(i)] += (__builtin_parity(static_cast<unsigned>(i & j)) ? -1.0 : 1.0) *
+                                     static_cast<double>(x[begin + j]);
     for (int i = 0; i < block; ++i)
-      x[begin + i] = static_cast<float>(y[static_cast<size_t>(i)] / std::sqrt(static_cast<double>(block)));
+      x[begin + i] =
+          static_cast<float>(y[static_cast<size_t>(i)] / std::sqrt(static_cast<double>(block)));
   }
 }
 
@@ -187,13 +192,15 @@ inline void hold_int8(float* x, int n) {
   for (int i = 0; i < n; ++i) x[i] = scale * std::rint(x[i] * (1 / scale));
 }
 
-// Rows as the cache holds them (q as the products take it), all tiles of coded keys sealed; own: the
-// keys that a query of the same tile sees.
+// Rows as the cache holds them (q as the products take it), all tiles of coded keys sealed; own:
+// the keys that a query of the same tile sees.
 inline Rows held(const Shape& s, const Rows& qkv, Rows& own) {
   Rows h = qkv;
   const bool bf16 = s.type != KvType::f32 && s.type != KvType::f16;
   const auto round_to = [&](float x) {
-    return bf16 ? bf16_to_f32(f32_to_bf16(x)) : s.type == KvType::f16 ? f16_to_f32(f32_to_f16(x)) : x;
+    return bf16                    ? bf16_to_f32(f32_to_bf16(x))
+           : s.type == KvType::f16 ? f16_to_f32(f32_to_f16(x))
+                                   : x;
   };
   const int n = static_cast<int>(qkv.size()) / s.row(), q_width = s.heads * s.dim;
   for (int t = 0; t < n; ++t)
@@ -208,8 +215,7 @@ inline Rows held(const Shape& s, const Rows& qkv, Rows& own) {
         else
           hold_grid(x, s.dim, 1, 8, 7, false);
         turn(x, s.dim);
-      }
-      else if (!query || s.type == KvType::bf16)
+      } else if (!query || s.type == KvType::bf16)
         for (int d = 0; d < s.dim; ++d) x[d] = round_to(x[d]);
     }
   own = h;
@@ -239,7 +245,8 @@ inline Rows formula(const Shape& s, const Rows& qkv, bool exact = false) {
         const Rows& from = j / 16 == t / 16 ? own : cache;
         const float* k = &from[static_cast<size_t>(j * s.row() + (s.heads + g) * s.dim)];
         double dot = 0;
-        for (int d = 0; d < s.dim; ++d) dot += static_cast<double>(q[d]) * static_cast<double>(k[d]);
+        for (int d = 0; d < s.dim; ++d)
+          dot += static_cast<double>(q[d]) * static_cast<double>(k[d]);
         p[static_cast<size_t>(j)] = dot * scale;
         max = std::max(max, dot * scale);
       }
@@ -247,7 +254,8 @@ inline Rows formula(const Shape& s, const Rows& qkv, bool exact = false) {
       for (int j = lo; j <= t; ++j) {
         const double w = std::exp(p[static_cast<size_t>(j)] - max);
         sum += w;
-        const float* v = &cache[static_cast<size_t>(j * s.row() + (s.heads + s.kv_heads + g) * s.dim)];
+        const float* v =
+            &cache[static_cast<size_t>(j * s.row() + (s.heads + s.kv_heads + g) * s.dim)];
         for (int d = 0; d < s.dim; ++d) o[static_cast<size_t>(d)] += w * static_cast<double>(v[d]);
       }
       for (int d = 0; d < s.dim; ++d)
@@ -274,7 +282,8 @@ inline std::vector<Step> whole(const Shape& s, const std::vector<Rows>& qkv) {
 }
 
 // Random pieces, sequences mixed at random; most == 1: row by row.
-inline std::vector<Step> pieces(const Shape& s, const std::vector<Rows>& qkv, Random& random, int most) {
+inline std::vector<Step> pieces(const Shape& s, const std::vector<Rows>& qkv, Random& random,
+                                int most) {
   std::vector<int> left;
   for (const Rows& r : qkv) left.push_back(static_cast<int>(r.size()) / s.row());
   std::vector<Step> steps;
@@ -292,10 +301,11 @@ inline std::vector<Step> pieces(const Shape& s, const std::vector<Rows>& qkv, Ra
   return steps;
 }
 
-inline std::vector<Rows> random_sequences(const Shape& s, const std::vector<int>& lengths, Random& random,
-                                   float sigma = 1.0f) {
+inline std::vector<Rows> random_sequences(const Shape& s, const std::vector<int>& lengths,
+                                          Random& random, float sigma = 1.0f) {
   std::vector<Rows> all;
-  for (const int n : lengths) all.push_back(random.normals(static_cast<size_t>(n * s.row()), sigma));
+  for (const int n : lengths)
+    all.push_back(random.normals(static_cast<size_t>(n * s.row()), sigma));
   return all;
 }
 

@@ -42,7 +42,8 @@ TEST(attention_bits_do_not_depend_on_the_cut) {
   for (const Shape& s : shapes) {
     const std::vector<Rows> qkv = random_sequences(s, {270, 31, 2, 150}, random);
     for (const IsaUnderTest& isa : isas()) {
-      if (!std::strcmp(isa.name, "ref") && s.dim > 64) continue;  // slow, and no vectors to get wrong
+      if (!std::strcmp(isa.name, "ref") && s.dim > 64)
+        continue;  // slow, and no vectors to get wrong
       const std::vector<Rows> want = feed(isa, 1, s, qkv, whole(s, qkv), 1);
       for (const Rows& r : want)
         CHECK(std::none_of(r.begin(), r.end(), [](float x) { return x != x; }));
@@ -103,7 +104,8 @@ TEST(attention_hostile_values) {
       qkv = random_sequences(s, {40}, random);
       for (int t = 0; t < 40; ++t)
         for (int d = 0; d < (s.heads + s.kv_heads) * s.dim; ++d)
-          qkv[0][static_cast<size_t>(t * s.row() + d)] = t == 0 && d >= s.heads * s.dim ? -3e38f : 2.0f;
+          qkv[0][static_cast<size_t>(t * s.row() + d)] =
+              t == 0 && d >= s.heads * s.dim ? -3e38f : 2.0f;
       const std::vector<Rows> barred = feed(isa, 2, s, qkv, whole(s, qkv), 1);
       for (int t = 1; t < 40; ++t)
         for (int d = 0; d < s.heads * s.dim; ++d)
@@ -127,4 +129,6 @@ TEST(attention_hostile_values) {
 }  // namespace
 }  // namespace orlop::test
 
-int main(int argc, char** argv) { return orlop::test::test_main(argc, argv); }
+int main(int argc, char** argv) {
+  return orlop::test::test_main(argc, argv);
+}

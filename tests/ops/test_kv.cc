@@ -8,8 +8,12 @@ namespace {
 
 constexpr KvType types[] = {KvType::f32, KvType::bf16, KvType::f16, KvType::int8, KvType::uint4};
 
-bool coded(KvType type) { return type == KvType::int8 || type == KvType::uint4; }
-bool takes(KvType type, int page_tokens) { return !coded(type) || page_tokens % 16 == 0; }
+bool coded(KvType type) {
+  return type == KvType::int8 || type == KvType::uint4;
+}
+bool takes(KvType type, int page_tokens) {
+  return !coded(type) || page_tokens % 16 == 0;
+}
 
 Shape random_shape(Random& random, KvType type) {
   const int dims[] = {8, 16, 24, 40, 64, 72, 80, 96, 128, 256};
@@ -31,17 +35,20 @@ void show(const IsaUnderTest& isa, const Shape& s, const char* what, double e) {
                name(s.type), s.heads, s.kv_heads, s.dim, s.page_tokens, s.window, what, e);
 }
 
-// Values are normal numbers and weights add up to one. Weights in bf16 are off by 2^-9 of themselves;
-// the integers of codes by 2^-16 of the largest (queries' elements, a chunk's weights). A value that
-// lies between two codes may be rounded to the other one here, as sums are made in another order: one
-// step, a fifteenth of the range or less, spread over a block; rare, so the mean square stays small.
+// Values are normal numbers and weights add up to one. Weights in bf16 are off by 2^-9 of
+// themselves; the integers of codes by 2^-16 of the largest (queries' elements, a chunk's weights).
+// A value that lies between two codes may be rounded to the other one here, as sums are made in
+// another order: one step, a fifteenth of the range or less, spread over a block; rare, so the mean
+// square stays small.
 double bound(KvType type) {
   return type == KvType::bf16    ? 1e-2
          : type == KvType::int8  ? 1e-2
          : type == KvType::uint4 ? 5e-2
                                  : 2e-5;
 }
-double mean_bound(KvType type) { return type == KvType::bf16 ? 4e-3 : coded(type) ? 1e-3 : 5e-6; }
+double mean_bound(KvType type) {
+  return type == KvType::bf16 ? 4e-3 : coded(type) ? 1e-3 : 5e-6;
+}
 
 double relative_error(const Rows& got, const Rows& want) {
   double error = 0, square = 0;
@@ -55,9 +62,10 @@ double relative_error(const Rows& got, const Rows& want) {
 
 TEST(kv_large_heads_are_done_too) {
   Random random(10);
-  for (const Shape& s : {Shape{2, 1, 520, 16, KvType::int8, 0}, Shape{2, 1, 520, 16, KvType::uint4, 9},
-                         Shape{2, 1, 520, 8, KvType::bf16, 0}, Shape{1, 1, 520, 16, KvType::f16, 0},
-                         Shape{1, 1, 512, 16, KvType::int8, 0}, Shape{1, 1, 504, 16, KvType::uint4, 0}}) {
+  for (const Shape& s :
+       {Shape{2, 1, 520, 16, KvType::int8, 0}, Shape{2, 1, 520, 16, KvType::uint4, 9},
+        Shape{2, 1, 520, 8, KvType::bf16, 0}, Shape{1, 1, 520, 16, KvType::f16, 0},
+        Shape{1, 1, 512, 16, KvType::int8, 0}, Shape{1, 1, 504, 16, KvType::uint4, 0}}) {
     const std::vector<Rows> qkv = random_sequences(s, {40}, random);
     const Rows want = formula(s, qkv[0]);
     for (const IsaUnderTest& isa : isas()) {
@@ -94,7 +102,8 @@ TEST(kv_every_isa_holds_what_the_type_says) {
 }
 
 // One call, random pieces and row by row; alone and in a batch; 1 to 4 threads; pages and seats
-// elsewhere. The pages' bytes are the same too, so that a cached prefix is as good as a computed one.
+// elsewhere. The pages' bytes are the same too, so that a cached prefix is as good as a computed
+// one.
 TEST(kv_bits_do_not_depend_on_the_cut) {
   Random random(12);
   for (int round = 0; round < 20; ++round) {
@@ -148,8 +157,9 @@ TEST(kv_split_decode_is_the_same) {
 
 enum class Data { normal, outliers, bias };
 
-// outliers: two key and two value channels eight times as large. bias: every key channel has an offset
-// of up to 50, as models with biases of k have them; queries small enough that the softmax is alive.
+// outliers: two key and two value channels eight times as large. bias: every key channel has an
+// offset of up to 50, as models with biases of k have them; queries small enough that the softmax
+// is alive.
 Rows data_of(Data kind, const Shape& s, int tokens, Random& random) {
   Rows r = random.normals(static_cast<size_t>(tokens * s.row()));
   Rows offset(static_cast<size_t>(s.kv_heads * s.dim));
@@ -169,17 +179,19 @@ Rows data_of(Data kind, const Shape& s, int tokens, Random& random) {
   return r;
 }
 
-// Bounds, as parts of the outputs' root mean square over 400 tokens. Scores are q.k / sqrt(dim) with
-// q and k of size 1: a key's relative error e adds noise e to a score, a weight is off by e of itself,
-// and so is a value: outputs by about e sqrt(2).
+// Bounds, as parts of the outputs' root mean square over 400 tokens. Scores are q.k / sqrt(dim)
+// with q and k of size 1: a key's relative error e adds noise e to a score, a weight is off by e of
+// itself, and so is a value: outputs by about e sqrt(2).
 //   bf16: 2^-9 / sqrt(3) of each factor: 0.2 %.   f16: an eighth.
-//   int8: keys have steps of range / 254 over 16 tokens, range 3.5: 0.4 %; values max / 127, max 2.6
+//   int8: keys have steps of range / 254 over 16 tokens, range 3.5: 0.4 %; values max / 127,
+//   max 2.6
 //     (dim 64): 0.6 %.
 //   uint4: keys range / 15: 7 %; values, range 5: 10 %.
-// Codes of keys are per channel, so that outliers cost nothing; values are turned, so that they cost
-// what they add to the whole (their own part of the output is larger by as much). bf16 and f16 feel
-// them where they lie. With offsets of 50 bf16 keys carry noise 50 * 2^-9 / sqrt(3) * 0.6 = 3 %: codes
-// do not see the offset, but they are made of keys in bf16, and the own tile's are in bf16.
+// Codes of keys are per channel, so that outliers cost nothing; values are turned, so that they
+// cost what they add to the whole (their own part of the output is larger by as much). bf16 and f16
+// feel them where they lie. With offsets of 50 bf16 keys carry noise 50 * 2^-9 / sqrt(3) * 0.6 = 3
+// %: codes do not see the offset, but they are made of keys in bf16, and the own tile's are in
+// bf16.
 TEST(kv_errors_are_those_of_the_format) {
   Random random(14);
   const struct {
@@ -197,14 +209,19 @@ TEST(kv_errors_are_those_of_the_format) {
     for (const auto& b : bounds) {
       Shape s = base;
       s.type = b.type;
-      const double most = kind == Data::normal ? b.normal : kind == Data::outliers ? b.outliers : b.bias;
+      const double most = kind == Data::normal     ? b.normal
+                          : kind == Data::outliers ? b.outliers
+                                                   : b.bias;
       for (const IsaUnderTest& isa : isas()) {
         const double e = relative_error(feed(isa, 2, s, {rows}, whole(s, {rows}), 3)[0], exact);
         if (!(e <= most)) show(isa, s, "relative error", e);
         CHECK(e <= most);
         if (&isa == &isas().back())
           std::printf("  %s, %s data: %.3g of the output\n", name(b.type),
-                      kind == Data::normal ? "normal" : kind == Data::outliers ? "outlier" : "offset", e);
+                      kind == Data::normal     ? "normal"
+                      : kind == Data::outliers ? "outlier"
+                                               : "offset",
+                      e);
       }
     }
   }
@@ -235,8 +252,8 @@ TEST(kv_hostile_values_stay_at_home) {
           if (t % 3 != 1) fill(qkv[0], t, out, x);
         const Rows got = run(qkv)[0];
         CHECK(finite(got));
-        // Token 0 is alone: its values, as near as the type comes to them (uint4: steps of a fifteenth
-        // of an element that holds all of a block).
+        // Token 0 is alone: its values, as near as the type comes to them (uint4: steps of a
+        // fifteenth of an element that holds all of a block).
         const float near = type == KvType::f16 ? std::clamp(x, -65504.0f, 65504.0f) : x;
         const float part = type == KvType::uint4 ? 0.06f : 0.01f;
         const bool close = std::all_of(got.begin(), got.begin() + out, [&](float y) {
@@ -299,4 +316,6 @@ TEST(kv_page_bytes_are_those_stated) {
 }  // namespace
 }  // namespace orlop::test
 
-int main(int argc, char** argv) { return orlop::test::test_main(argc, argv); }
+int main(int argc, char** argv) {
+  return orlop::test::test_main(argc, argv);
+}

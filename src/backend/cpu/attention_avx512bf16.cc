@@ -7,7 +7,8 @@ namespace {
 
 // Pairs of bf16 multiplied and added by VDPBF16PS; a factor is a pair too.
 struct CacheDot : FloatSums<Vec> {
-  static constexpr int pack = 2, step_floats = 1, step_bytes = 64, score_tiles = 4, value_vectors = 4;
+  static constexpr int pack = 2, step_floats = 1, step_bytes = 64, score_tiles = 4,
+                       value_vectors = 4;
   using F = Vec::F;
   struct Item {
     __m512i x;

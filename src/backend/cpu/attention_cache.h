@@ -1,9 +1,10 @@
-// How a cache's elements enter a product. A step is one vector: 16 tokens of `pack` key dimensions, or
-// 16 dimensions of `pack` tokens' values, step_bytes in the cache. The other factor (query or weights)
-// is kept as step_floats floats a step. Included after a vec_ISA.h; everything has internal linkage.
+// How a cache's elements enter a product. A step is one vector: 16 tokens of `pack` key dimensions,
+// or 16 dimensions of `pack` tokens' values, step_bytes in the cache. The other factor (query or
+// weights) is kept as step_floats floats a step. Included after a vec_ISA.h; everything has
+// internal linkage.
 //
-// score_tiles, value_vectors: how many vectors of keys or values up to four queries share at a time,
-// by the number of registers.
+// score_tiles, value_vectors: how many vectors of keys or values up to four queries share at a
+// time, by the number of registers.
 #pragma once
 #include "backend/cpu/kv_layout.h"
 
@@ -79,8 +80,8 @@ struct CacheBf16 : FloatSums<V> {  // widened to f32: the first of each pair, th
   }
 };
 
-// Codes: products of 16-bit integers, exact sums of 32 bits. A factor reaches 32767, an int8 code 127:
-// sums over 512 dimensions, or the 256 tokens of a chunk, stay below 2^31.
+// Codes: products of 16-bit integers, exact sums of 32 bits. A factor reaches 32767, an int8 code
+// 127: sums over 512 dimensions, or the 256 tokens of a chunk, stay below 2^31.
 template <class V, int chains, int vectors>
 struct CacheI8 {
   static constexpr bool integers = true;

@@ -1,12 +1,12 @@
 // Attention over int8 and uint4 codes, what differs from floats. Everything has internal linkage.
 //
-// Codes are multiplied as integers (attention_cache.h). Keys, x = centre + scale * code per channel: a
-// query is scaled to 16 bits by its largest element; for every tile it is multiplied by the channels'
-// scales over the largest of them, and rounded. What the centres add to all scores of the tile is
-// summed in f32, so that a large offset costs no precision. Values: weights are multiplied by the
-// tokens' scales and scaled to 16 bits by the largest of the chunk; what centres add is summed in f32.
-// Sums of weights are of the weights themselves. Codes of uint4 are taken as they are, [0, 15], around
-// centre - 8 * scale.
+// Codes are multiplied as integers (attention_cache.h). Keys, x = centre + scale * code per
+// channel: a query is scaled to 16 bits by its largest element; for every tile it is multiplied by
+// the channels' scales over the largest of them, and rounded. What the centres add to all scores of
+// the tile is summed in f32, so that a large offset costs no precision. Values: weights are
+// multiplied by the tokens' scales and scaled to 16 bits by the largest of the chunk; what centres
+// add is summed in f32. Sums of weights are of the weights themselves. Codes of uint4 are taken as
+// they are, [0, 15], around centre - 8 * scale.
 #pragma once
 #include "backend/cpu/attention_tile.h"
 
@@ -20,8 +20,7 @@ void AttentionTile<V, C>::token_scales(int t) {
   const F scale = V::load_bf16(at, at + 16);
   V::store(value_scale_ + t * 16, scale);
   if constexpr (uint4)
-    V::store(value_min_ + t * 16,
-             V::fnma(V::set1(8.0f), scale, V::load_bf16(at + 32, at + 48)));
+    V::store(value_min_ + t * 16, V::fnma(V::set1(8.0f), scale, V::load_bf16(at + 32, at + 48)));
 }
 
 // Scores of a tile of codes: the queries are packed anew, with the channels' scales.
@@ -64,16 +63,17 @@ void AttentionTile<V, C>::own_scores(int i0, int i1, int t) {
   char* tile = reinterpret_cast<char*>(scratch_);
   const int first = own_tile() * 16, call = b_.seq->pos_begin;
   if (call > first)
-    __builtin_memcpy(tile, static_cast<const char*>(a_.tails) + b_.seq->seat * layout_.tail +
-                               b_.kv_head * layout_.tail_head,
+    __builtin_memcpy(tile,
+                     static_cast<const char*>(a_.tails) + b_.seq->seat * layout_.tail +
+                         b_.kv_head * layout_.tail_head,
                      static_cast<size_t>(layout_.tail_head));
   else
     __builtin_memset(tile, 0, static_cast<size_t>(layout_.tail_head));
   for (int p = first > call ? first : call; p <= position(b_.rows - 1); ++p)
-    put_bf16_key(reinterpret_cast<uint16_t*>(tile), 16, p - first,
-                 a_.k + (int64_t{b_.seq->row_begin} + p - call) * a_.k_stride +
-                     int64_t{b_.kv_head} * dims_,
-                 dims_);
+    put_bf16_key(
+        reinterpret_cast<uint16_t*>(tile), 16, p - first,
+        a_.k + (int64_t{b_.seq->row_begin} + p - call) * a_.k_stride + int64_t{b_.kv_head} * dims_,
+        dims_);
   for (int i = i0; i < i1; ++i) {
     const float* q = query_ + i * width_;
     F sum = V::zero();
@@ -91,7 +91,8 @@ void AttentionTile<V, C>::weigh_integers(int i, int begin, int end, F base) {
   const int tile_begin = begin / 16, tile_end = (end + 15) / 16;
   F sum = V::zero(), min_sum = V::zero(), top = V::zero(), poison = V::zero();
   for (int t = tile_begin; t < tile_end; ++t) {
-    F scale = V::load(value_scale_ + t * 16), min = uint4 ? V::load(value_min_ + t * 16) : V::zero();
+    F scale = V::load(value_scale_ + t * 16),
+      min = uint4 ? V::load(value_min_ + t * 16) : V::zero();
     if (t == tile_begin || t == tile_end - 1) {  // outside they may be NaN
       scale = V::inside(scale, begin - t * 16, end - t * 16, V::zero());
       min = V::inside(min, begin - t * 16, end - t * 16, V::zero());
@@ -123,17 +124,22 @@ void AttentionTile<V, C>::finish_values(int i) {
   }
 }
 
-// bf16 caches are this ISA's own; registers for all others as theirs. Heads too large for the scratch
-// are rare enough for the reference.
+// bf16 caches are this ISA's own; registers for all others as theirs. Heads too large for the
+// scratch are rare enough for the reference.
 template <class Bf16, class Run>
 void of_type(KvType type, const Run& run) {
   constexpr int tiles = Bf16::score_tiles, vectors = Bf16::value_vectors;
   switch (type) {
-    case KvType::f32: return run(CacheF32<Vec, tiles, vectors>{});
-    case KvType::bf16: return run(Bf16{});
-    case KvType::f16: return run(CacheF16<Vec, tiles, vectors>{});
-    case KvType::int8: return run(CacheI8<Vec, tiles, vectors>{});
-    case KvType::uint4: return run(CacheU4<Vec, tiles, vectors>{});
+    case KvType::f32:
+      return run(CacheF32<Vec, tiles, vectors>{});
+    case KvType::bf16:
+      return run(Bf16{});
+    case KvType::f16:
+      return run(CacheF16<Vec, tiles, vectors>{});
+    case KvType::int8:
+      return run(CacheI8<Vec, tiles, vectors>{});
+    case KvType::uint4:
+      return run(CacheU4<Vec, tiles, vectors>{});
   }
 }
 template <class Bf16>
@@ -149,7 +155,8 @@ void attention_of_type(const AttentionArgs& a, const AttentionBlock& block) {
 template <class Bf16>
 void combine_of_type(const AttentionArgs& a, const AttentionBlock& block) {
   using Tile = AttentionTile<Vec, CacheF32<Vec, 1, 1>>;  // records are floats
-  if (a.kv.head_dim <= attention_scratch_dims || (!is_coded(a.kv.type) && a.kv.page_tokens % 16 == 0))
+  if (a.kv.head_dim <= attention_scratch_dims ||
+      (!is_coded(a.kv.type) && a.kv.page_tokens % 16 == 0))
     Tile(a, block).combine();
   else
     ref::attention_combine(a, block);

@@ -20,8 +20,7 @@ void fold(Part& into, const Part& from, int32_t dims) {
   const float base = max == -INFINITY ? 0.0f : max;
   const float keep = std::exp(into.max - base), add = std::exp(from.max - base);
   into.sum = into.sum * keep + from.sum * add;
-  for (int32_t d = 0; d < dims; ++d)
-    into.values[d] = into.values[d] * keep + from.values[d] * add;
+  for (int32_t d = 0; d < dims; ++d) into.values[d] = into.values[d] * keep + from.values[d] * add;
   into.max = max;
 }
 
@@ -30,7 +29,11 @@ class Cache {
  public:
   // position: of the query, which says in which form it sees the keys
   Cache(const AttentionArgs& a, const AttentionSeq& seq, int32_t kv_head, int32_t position)
-      : a_(a), layout_(a.kv), seq_(seq), kv_head_(kv_head), position_(position),
+      : a_(a),
+        layout_(a.kv),
+        seq_(seq),
+        kv_head_(kv_head),
+        position_(position),
         dims_(a.kv.head_dim) {}
 
   void key(int32_t t, float* to) const {
@@ -41,8 +44,12 @@ class Cache {
     for (int32_t d = 0; d < dims_; ++d) {
       const int32_t at = d * tokens + in_tile;
       switch (a_.kv.type) {
-        case KvType::f32: to[d] = reinterpret_cast<const float*>(tile)[at]; break;
-        case KvType::f16: to[d] = f16_to_f32(u16(tile, at)); break;
+        case KvType::f32:
+          to[d] = reinterpret_cast<const float*>(tile)[at];
+          break;
+        case KvType::f16:
+          to[d] = f16_to_f32(u16(tile, at));
+          break;
         case KvType::bf16:
           to[d] = bf16_to_f32(u16(tile, (d / 2 * tokens + in_tile) * 2 + d % 2));
           break;
@@ -51,8 +58,8 @@ class Cache {
                   i8(tile, (d / 2 * 16 + in_tile) * 2 + d % 2) * bf16_to_f32(u16(extra, dims_ + d));
           break;
         case KvType::uint4:
-          to[d] = uint4_value(tile[d / 2 * 16 + in_tile] >> (d % 2 * 4),
-                              f16_to_f32(u16(extra, d)), u16(extra, dims_ + d));
+          to[d] = uint4_value(tile[d / 2 * 16 + in_tile] >> (d % 2 * 4), f16_to_f32(u16(extra, d)),
+                              u16(extra, dims_ + d));
           break;
       }
     }
@@ -66,8 +73,12 @@ class Cache {
     for (int32_t d = 0; d < dims_; ++d) {
       const int32_t at = in_tile * width + d;
       switch (a_.kv.type) {
-        case KvType::f32: to[d] = reinterpret_cast<const float*>(tile)[at]; break;
-        case KvType::f16: to[d] = f16_to_f32(u16(tile, at)); break;
+        case KvType::f32:
+          to[d] = reinterpret_cast<const float*>(tile)[at];
+          break;
+        case KvType::f16:
+          to[d] = f16_to_f32(u16(tile, at));
+          break;
         case KvType::bf16:
           to[d] = bf16_to_f32(u16(tile, (in_tile / 2 * width + d) * 2 + in_tile % 2));
           break;
@@ -148,8 +159,8 @@ void chunk_part(const AttentionArgs& a, const Cache& cache, const float* q, int3
 
 float* record(const AttentionArgs& a, const AttentionBlock& b, int64_t row, int32_t head,
               int32_t chunk) {
-  return b.partials + ((row * a.heads + head) * b.partial_chunks + chunk) *
-                          attention_record(a.kv.head_dim);
+  return b.partials +
+         ((row * a.heads + head) * b.partial_chunks + chunk) * attention_record(a.kv.head_dim);
 }
 
 int32_t first_key(const AttentionArgs& a, int32_t position) {
@@ -186,8 +197,7 @@ void query(const AttentionArgs& a, const AttentionBlock& b, int32_t r, int32_t h
     }
     if (!b.partials || combine) fold(total, part, dims);
   }
-  if (!b.partials || combine)
-  {
+  if (!b.partials || combine) {
     for (int32_t d = 0; d < dims; ++d) out[d] = folded[d] / total.sum;
     if (is_coded(a.kv.type)) turn(out, dims);
   }

@@ -2,12 +2,13 @@
 // vec_ISA.h by a file that wraps it in its own functions; everything has internal linkage.
 //
 // Keys are reduced in chunks of attention_chunk at absolute positions. Within a chunk every query
-// (a row and a head) takes: scores of its own keys, their maximum, weights exp(score - maximum), the
-// sum of the weights as the products take them (rounded to bf16 with a bf16 cache), values weighted
-// and added in ascending order of tokens. Chunks are folded in ascending order. Each of these is one
-// chain of operations per query and does not depend on the queries beside it, so a prompt in one
-// call and token by token give the same bits. Keys outside a query's range are replaced, never
-// multiplied by zero: their slots may hold NaN. (Codes may be multiplied by zero: they are finite.)
+// (a row and a head) takes: scores of its own keys, their maximum, weights exp(score - maximum),
+// the sum of the weights as the products take them (rounded to bf16 with a bf16 cache), values
+// weighted and added in ascending order of tokens. Chunks are folded in ascending order. Each of
+// these is one chain of operations per query and does not depend on the queries beside it, so a
+// prompt in one call and token by token give the same bits. Keys outside a query's range are
+// replaced, never multiplied by zero: their slots may hold NaN. (Codes may be multiplied by zero:
+// they are finite.)
 //
 // Codes (int8, uint4): attention_codes.h.
 #pragma once
@@ -28,7 +29,7 @@ template <class V, class C>
 class AttentionTile {
   using F = typename V::F;
   static constexpr int chunk_tiles = attention_chunk / 16;
-  static constexpr int tile_steps = 16 / C::pack;      // steps of 16 tokens (or dimensions)
+  static constexpr int tile_steps = 16 / C::pack;       // steps of 16 tokens (or dimensions)
   static constexpr int score_stride = attention_chunk;  // floats a query
   static constexpr int weight_tile = tile_steps * C::step_floats;
   static constexpr float infinity = __builtin_inff();
@@ -37,8 +38,13 @@ class AttentionTile {
 
  public:
   AttentionTile(const AttentionArgs& a, const AttentionBlock& b)
-      : a_(a), b_(b), layout_(a.kv), dims_(a.kv.head_dim), width_(padded_dim(dims_)),
-        query_stride_(width_ / 16 * weight_tile), value_step_(width_ / 16 * C::step_bytes),
+      : a_(a),
+        b_(b),
+        layout_(a.kv),
+        dims_(a.kv.head_dim),
+        width_(padded_dim(dims_)),
+        query_stride_(width_ / 16 * weight_tile),
+        value_step_(width_ / 16 * C::step_bytes),
         halves_(layout_.tokens == 8) {}
 
   // Whether heads of so many dimensions can be done here.
@@ -89,9 +95,8 @@ class AttentionTile {
   }
   int64_t call_row(int row) const { return int64_t{b_.seq->row_begin} + b_.row + row; }
   float* record(int row, int head, int c) const {
-    return b_.partials +
-           ((call_row(row) * a_.heads + b_.head + head) * b_.partial_chunks + c) *
-               attention_record(dims_);
+    return b_.partials + ((call_row(row) * a_.heads + b_.head + head) * b_.partial_chunks + c) *
+                             attention_record(dims_);
   }
 
   void pack_queries() {
@@ -222,8 +227,8 @@ class AttentionTile {
   void weigh_integers(int i, int begin, int end, F base);
   void finish_values(int i);
 
-  // ---- scores: [queries, 16 tokens] = q K, a chain over the dimensions each (integers are exact and
-  // can have several chains, which do not wait for each other)
+  // ---- scores: [queries, 16 tokens] = q K, a chain over the dimensions each (integers are exact
+  // and can have several chains, which do not wait for each other)
 
   template <int queries, int tiles>
   void scores(int i, int tile) {
@@ -280,8 +285,8 @@ class AttentionTile {
     if (end - i == 1) scores_of<1>(i, tile, tile_end);
   }
 
-  // Scores of keys [begin, end) become weights, in place: a tile's factors are never longer than its
-  // scores. Lanes of the outermost tiles that lie outside get weight zero.
+  // Scores of keys [begin, end) become weights, in place: a tile's factors are never longer than
+  // its scores. Lanes of the outermost tiles that lie outside get weight zero.
   void weigh(int i, int begin, int end) {
     float* row = score_ + i * score_stride;
     const int tile_begin = begin / 16, tile_end = (end + 15) / 16;
@@ -410,8 +415,7 @@ class AttentionTile {
     const F base = V::set1(after == -infinity ? 0.0f : after);
     const F keep = V::exp(V::sub(V::set1(before), base));
     const F add = V::exp(V::sub(V::set1(max), base));
-    total_sum_[i] =
-        V::first(V::fma(V::set1(sum), add, V::mul(V::set1(total_sum_[i]), keep)));
+    total_sum_[i] = V::first(V::fma(V::set1(sum), add, V::mul(V::set1(total_sum_[i]), keep)));
     total_max_[i] = after;
     float* to = folded_ + i * width_;
     for (int d = 0; d < width_; d += 16)
@@ -440,7 +444,7 @@ class AttentionTile {
   const int64_t value_step_;  // bytes
   const bool halves_;         // tiles of 8 tokens
   TileSource source_[chunk_tiles];
-  const char* keys_[chunk_tiles];    // 16 tokens each
+  const char* keys_[chunk_tiles];  // 16 tokens each
   const char* values_[chunk_tiles];
   float max_[attention_queries], weight_sum_[attention_queries];
   float total_max_[attention_queries], total_sum_[attention_queries];
@@ -451,7 +455,7 @@ class AttentionTile {
   alignas(64) float scratch_[16 * attention_scratch_dims];  // a tile
   // Codes alone. An integer factor or sum times its scale is the number meant.
   float query_scale_[attention_queries], weight_scale_[attention_queries];
-  float weight_min_[attention_queries];  // sum of weights times their values' mins
+  float weight_min_[attention_queries];    // sum of weights times their values' mins
   float tile_scale_;                       // the largest of the tile's channels
   float centre_score_[attention_queries];  // what their centres add to its scores
   alignas(64) float value_scale_[attention_chunk], value_min_[attention_chunk];

@@ -1,16 +1,17 @@
-// How int8 and uint4 caches code floats: plain code that every ISA compiles for itself, in one fixed
-// order of operations, so that a page's codes do not depend on the ISA. Internal linkage, no STL.
+// How int8 and uint4 caches code floats: plain code that every ISA compiles for itself, in one
+// fixed order of operations, so that a page's codes do not depend on the ISA. Internal linkage, no
+// STL.
 //
 //   int8   x = centre + scale * code, code in [-127, 127]; values without a centre
 //   uint4  x = centre + scale * (code - 8), code in [0, 15]
 //
 // Scales are bf16, rounded up so that the range is covered: any magnitude of a float can be stored,
-// and a step is at most 1/128 wider than it must be. The scale is chosen after the centre was rounded,
-// so a centre's error never cuts off the range, it widens the step by error / 7 (uint4). Keys have
-// centres in f16 (saturated): with an offset of 50 and a range of 3.5 a step is some 1 % wider, with
-// bf16 it would be 8 %. Values have no such offsets; their centres are bf16.
-// Values are turned first by a Hadamard matrix (Sylvester's, over blocks of the largest power of two
-// that divides head_dim, made orthonormal), and attention's outputs are turned back: large elements are
+// and a step is at most 1/128 wider than it must be. The scale is chosen after the centre was
+// rounded, so a centre's error never cuts off the range, it widens the step by error / 7 (uint4).
+// Keys have centres in f16 (saturated): with an offset of 50 and a range of 3.5 a step is some 1 %
+// wider, with bf16 it would be 8 %. Values have no such offsets; their centres are bf16. Values are
+// turned first by a Hadamard matrix (Sylvester's, over blocks of the largest power of two that
+// divides head_dim, made orthonormal), and attention's outputs are turned back: large elements are
 // spread over all. On SmolLM2 that takes the error of int8 values from 0.0078 to 0.0053 and that of
 // uint4 values from 0.103 to 0.082 (mean |change of logprob|).
 // What is smaller than 2^-60 counts as zero. A NaN or an infinity makes scale and centre NaN.
@@ -21,7 +22,9 @@ namespace orlop::cpu {
 namespace {
 
 // The blocks that are turned: 8 to head_dim elements.
-inline int turn_block(int n) { return n & -n; }
+inline int turn_block(int n) {
+  return n & -n;
+}
 
 // In place; its own inverse. n is a multiple of 8.
 inline void turn(float* x, int n) {
@@ -72,7 +75,9 @@ inline uint16_t scale_bits(float scale, float poison) {
   if (!(scale >= 0x1p-60f)) return 0;
   return static_cast<uint16_t>((__builtin_bit_cast(uint32_t, scale) + 0xffffu) >> 16);
 }
-inline float inverse_of(uint16_t scale) { return scale ? 1.0f / bf16_to_f32(scale) : 0.0f; }
+inline float inverse_of(uint16_t scale) {
+  return scale ? 1.0f / bf16_to_f32(scale) : 0.0f;
+}
 
 // To the nearest integer, ties to even, after clamping; NaN gives low. |low|, |high| < 2^22.
 inline int32_t code_of(float x, float low, float high) {
@@ -120,22 +125,23 @@ inline Grid put_uint4(const float* x, int n, unsigned char* to, bool upper) {
   return g;
 }
 
-// Dimensions [begin, begin + n) of a tile of 16 tokens' keys, from bf16 [n / 2][16][2] to the codes,
-// centres and scales of a tile of dims.
-inline void put_keys(bool int8, const uint16_t* tile, int dims, int begin, int n, unsigned char* to) {
+// Dimensions [begin, begin + n) of a tile of 16 tokens' keys, from bf16 [n / 2][16][2] to the
+// codes, centres and scales of a tile of dims.
+inline void put_keys(bool int8, const uint16_t* tile, int dims, int begin, int n,
+                     unsigned char* to) {
   auto* centres = reinterpret_cast<uint16_t*>(to + (int8 ? 16 : 8) * dims) + begin;
   uint16_t* scales = centres + dims;
   to += (int8 ? 16 : 8) * begin;
   for (int d = 0; d < n; ++d) {
     float x[16];
     for (int t = 0; t < 16; ++t) x[t] = bf16_to_f32(tile[(d / 2 * 16 + t) * 2 + d % 2]);
-    const Grid g = int8 ? grid_of(range_of(x, 16), 127, 127, true)
-                        : grid_of(range_of(x, 16), 8, 7, true);
+    const Grid g =
+        int8 ? grid_of(range_of(x, 16), 127, 127, true) : grid_of(range_of(x, 16), 8, 7, true);
     const float centre = f16_to_f32(g.centre), inverse = inverse_of(g.scale);
     for (int t = 0; t < 16; ++t) {
       if (int8) {
-        to[(d / 2 * 16 + t) * 2 + d % 2] = static_cast<unsigned char>(
-            code_of((x[t] - centre) * inverse, -127.0f, 127.0f));
+        to[(d / 2 * 16 + t) * 2 + d % 2] =
+            static_cast<unsigned char>(code_of((x[t] - centre) * inverse, -127.0f, 127.0f));
         continue;
       }
       const int32_t code = uint4_code(x[t], centre, inverse);

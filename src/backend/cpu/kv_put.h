@@ -1,6 +1,6 @@
 // One token's keys and values into the tiles of a page. Included after a vec_ISA.h; everything has
-// internal linkage. Rows of a call that share a tile may be stored at the same time: every store is of
-// this token's bytes alone (or, uint4, of the rows that keep_pairs leaves together).
+// internal linkage. Rows of a call that share a tile may be stored at the same time: every store is
+// of this token's bytes alone (or, uint4, of the rows that keep_pairs leaves together).
 #pragma once
 #include "backend/cpu/kv_code.h"
 #include "backend/cpu/kv_layout.h"

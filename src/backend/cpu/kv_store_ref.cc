@@ -1,8 +1,8 @@
 // Per-head RMS norm, rotary embedding (Su et al. 2021, half-split pairs) and the store into a page.
 #include <cmath>
 
-#include "backend/cpu/kv_layout.h"
 #include "backend/cpu/kv_code.h"
+#include "backend/cpu/kv_layout.h"
 
 namespace orlop::cpu::ref {
 namespace {

@@ -35,8 +35,7 @@ void kv_seal(const KvStoreArgs& a, int64_t begin, int64_t end) {
       // Dimension by dimension in pieces, so that a tile of any head_dim fits.
       for (int32_t d = 0; d < dims; d += seal_dims) {
         const int32_t n = dims - d < seal_dims ? dims - d : seal_dims;
-        if (own > first)
-          std::memcpy(tile, tail + int64_t{d} * 32, static_cast<size_t>(n) * 32);
+        if (own > first) std::memcpy(tile, tail + int64_t{d} * 32, static_cast<size_t>(n) * 32);
         for (int32_t t = own; t < first + 16; ++t)
           put_key(tile, t - first, k + (t - own) * a.qkv_stride + d, n);
         put_keys(a.kv.type == KvType::int8, tile, dims, d, n, to);

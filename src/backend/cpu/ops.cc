@@ -10,16 +10,16 @@
 namespace orlop::cpu {
 namespace {
 
-ThreadPool& pool(const Exec& exec) { return *static_cast<ThreadPool*>(exec.queue); }
+ThreadPool& pool(const Exec& exec) {
+  return *static_cast<ThreadPool*>(exec.queue);
+}
 
 // An op whose rows are independent: body is a range function.
 template <class Args, void (*body)(const Args&, int64_t, int64_t)>
 void by_rows(const Exec& exec, const Args& args, int64_t grain) {
-  pool(exec).run(
-      [](const void* a, int64_t begin, int64_t end, int) {
-        body(*static_cast<const Args*>(a), begin, end);
-      },
-      &args, args.rows, grain);
+  pool(exec).run([](const void* a, int64_t begin, int64_t end,
+                    int) { body(*static_cast<const Args*>(a), begin, end); },
+                 &args, args.rows, grain);
 }
 
 // Rows worth a thread: below some ten thousand elements one thread is done before another wakes.
@@ -39,18 +39,14 @@ void kv_store_op(const Exec& exec, const KvStoreArgs& a) {
   for (int32_t s = 0; s < a.seq_count; ++s)
     seals |= a.seqs[s].pos_begin % 16 + a.seqs[s].rows >= 16;
   if (!seals) return;
-  pool(exec).run(
-      [](const void* args, int64_t begin, int64_t end, int) {
-        ref::kv_seal(*static_cast<const KvStoreArgs*>(args), begin, end);
-      },
-      &a, int64_t{a.seq_count} * a.kv.kv_heads);
+  pool(exec).run([](const void* args, int64_t begin, int64_t end,
+                    int) { ref::kv_seal(*static_cast<const KvStoreArgs*>(args), begin, end); },
+                 &a, int64_t{a.seq_count} * a.kv.kv_heads);
 }
 void kv_tail_op(const Exec& exec, const KvTailArgs& a) {
-  pool(exec).run(
-      [](const void* args, int64_t begin, int64_t end, int) {
-        ref::kv_tail(*static_cast<const KvTailArgs*>(args), begin, end);
-      },
-      &a, int64_t{a.seq_count} * a.kv.kv_heads, 64);
+  pool(exec).run([](const void* args, int64_t begin, int64_t end,
+                    int) { ref::kv_tail(*static_cast<const KvTailArgs*>(args), begin, end); },
+                 &a, int64_t{a.seq_count} * a.kv.kv_heads, 64);
 }
 template <void (*body)(const NormArgs&, int64_t, int64_t)>
 void norm_op(const Exec& exec, const NormArgs& a) {
@@ -61,9 +57,13 @@ void gather_op(const Exec& exec, const GatherArgs& a) {
   by_rows<GatherArgs, body>(exec, a, row_grain(a.dim));
 }
 
-size_t kv_page_bytes(const KvDesc& kv) { return static_cast<size_t>(KvLayout(kv).page); }
+size_t kv_page_bytes(const KvDesc& kv) {
+  return static_cast<size_t>(KvLayout(kv).page);
+}
 
-size_t kv_tail_bytes(const KvDesc& kv) { return static_cast<size_t>(KvLayout(kv).tail); }
+size_t kv_tail_bytes(const KvDesc& kv) {
+  return static_cast<size_t>(KvLayout(kv).tail);
+}
 
 // ---- attention: a list of row tiles, the longest first, times key heads (and chunks) ----------
 
@@ -79,8 +79,8 @@ struct Blocks {
   int32_t per_group;  // blocks that a group needs
   int32_t rows;       // rows of a block
   Blocks(const KvDesc& kv, int32_t all_heads) {
-    const int32_t most = std::max(
-        1, std::min(attention_queries, attention_block_dims / padded_dim(kv.head_dim)));
+    const int32_t most =
+        std::max(1, std::min(attention_queries, attention_block_dims / padded_dim(kv.head_dim)));
     group = all_heads / kv.kv_heads;
     per_group = (group + most - 1) / most;
     heads = (group + per_group - 1) / per_group;
@@ -92,9 +92,13 @@ struct Blocks {
 // and a second round combines them. More rows than this are never split, which bounds the records.
 constexpr int32_t split_rows = 4;
 
-int32_t chunks_of(int32_t context) { return (context + attention_chunk - 1) / attention_chunk; }
+int32_t chunks_of(int32_t context) {
+  return (context + attention_chunk - 1) / attention_chunk;
+}
 
-size_t align64(size_t bytes) { return (bytes + 63) / 64 * 64; }
+size_t align64(size_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
 
 size_t attention_workspace(const KvDesc& kv, int32_t heads, int32_t rows, int32_t max_context) {
   const size_t records = static_cast<size_t>(std::min(rows, split_rows)) *
@@ -108,7 +112,7 @@ struct AttentionJob {
   const Tile* tiles;
   Blocks blocks;
   int32_t blocks_a_tile;
-  int32_t chunks;   // 0: every task does all chunks
+  int32_t chunks;  // 0: every task does all chunks
   float* partials;
 };
 
@@ -143,8 +147,7 @@ void attention_op(const Exec& exec, const AttentionArgs& a) {
     for (int32_t row = 0, rows; row < a.seqs[s].rows; row += rows) {
       rows = std::min(blocks.rows, a.seqs[s].rows - row);
       // Rows of a block see the keys of one tile in bf16: their own.
-      if (is_coded(a.kv.type))
-        rows = std::min(rows, 16 - (a.seqs[s].pos_begin + row) % 16);
+      if (is_coded(a.kv.type)) rows = std::min(rows, 16 - (a.seqs[s].pos_begin + row) % 16);
       const int64_t context = a.seqs[s].pos_begin + row + rows;
       const int64_t keys = a.window > 0 ? std::min<int64_t>(context, a.window + rows) : context;
       tiles[tile_count++] = {s, row, rows, keys * (rows + 2)};
@@ -204,9 +207,9 @@ void sample_op(const Exec& exec, const SampleArgs& a) {
         const int64_t pieces = std::min(a.rows, sample_pieces);
         for (int64_t piece = begin; piece < end; ++piece)
           for (int64_t row = piece * a.rows / pieces; row < (piece + 1) * a.rows / pieces; ++row)
-            sample_row(vec, a, static_cast<int32_t>(row),
-                       static_cast<unsigned char*>(a.workspace) +
-                           piece * sample_row_bytes(a.vocab));
+            sample_row(
+                vec, a, static_cast<int32_t>(row),
+                static_cast<unsigned char*>(a.workspace) + piece * sample_row_bytes(a.vocab));
       },
       &a, std::min(a.rows, sample_pieces));
 }

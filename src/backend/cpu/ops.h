@@ -21,7 +21,7 @@ constexpr int32_t attention_queries = 32;       // rows * heads of a block at mo
 constexpr int32_t attention_block_dims = 4096;  // rows * heads * padded head_dim at most
 
 constexpr int32_t attention_scratch_dims = 512;  // head_dim of codes, and of tiles of 8 tokens
-constexpr int32_t seal_dims = 256;              // of a key tile sealed at a time
+constexpr int32_t seal_dims = 256;               // of a key tile sealed at a time
 
 // Accumulators are whole vectors of 16; max and sum follow them.
 [[gnu::always_inline]] constexpr int32_t padded_dim(int32_t head_dim) {

@@ -1,5 +1,6 @@
-// The ops over single rows, written once for every vector ISA. Included after a vec_ISA.h; everything
-// has internal linkage. Sums of squares: element i in lane i mod 16, lanes added as a tree.
+// The ops over single rows, written once for every vector ISA. Included after a vec_ISA.h;
+// everything has internal linkage. Sums of squares: element i in lane i mod 16, lanes added as a
+// tree.
 #pragma once
 #include "backend/cpu/kv_put.h"
 
@@ -94,8 +95,7 @@ inline double sum_exp_row(const float* x, int64_t n, float max) {
     const int64_t end = n - begin < 4096 ? n : begin + 4096;
     Vec::F sum = Vec::zero();
     int64_t i = begin;
-    for (; i + 16 <= end; i += 16)
-      sum = Vec::add(sum, Vec::exp(Vec::sub(Vec::load(x + i), top)));
+    for (; i + 16 <= end; i += 16) sum = Vec::add(sum, Vec::exp(Vec::sub(Vec::load(x + i), top)));
     if (i < end) {
       const int left = static_cast<int>(end - i);
       sum = Vec::add(sum, Vec::inside(Vec::exp(Vec::sub(Vec::load_n(x + i, left), top)), 0, left,
@@ -122,7 +122,8 @@ inline double sum_row(const float* x, int64_t n) {
   for (int64_t begin = 0; begin < n; begin += 4096) {
     const int64_t end = n - begin < 4096 ? n : begin + 4096;
     Vec::F sum = Vec::zero();
-    for (int64_t i = begin; i < end; i += 16) sum = Vec::add(sum, Vec::load_n(x + i, lanes(end - i)));
+    for (int64_t i = begin; i < end; i += 16)
+      sum = Vec::add(sum, Vec::load_n(x + i, lanes(end - i)));
     total += static_cast<double>(Vec::sum(sum));
   }
   return total;

@@ -114,7 +114,9 @@ struct Vec {
   [[gnu::always_inline]] static inline I zero_int() {
     return {_mm256_setzero_si256(), _mm256_setzero_si256()};
   }
-  [[gnu::always_inline]] static inline I load_int(const void* p) { return {word(p, 0), word(p, 1)}; }
+  [[gnu::always_inline]] static inline I load_int(const void* p) {
+    return {word(p, 0), word(p, 1)};
+  }
   [[gnu::always_inline]] static inline void store_int(void* p, I x) {
     _mm256_storeu_si256(static_cast<__m256i*>(p), x.a);
     _mm256_storeu_si256(static_cast<__m256i*>(p) + 1, x.b);
@@ -158,10 +160,12 @@ struct Vec {
   }
   // Lane i becomes (lane i - h) - (lane i) where i has the bit h, else (lane i) + (lane i + h).
   [[gnu::always_inline]] static inline F butterfly1(F x) {
-    return {combine(x.a, _mm256_permute_ps(x.a, 0xb1), 1), combine(x.b, _mm256_permute_ps(x.b, 0xb1), 1)};
+    return {combine(x.a, _mm256_permute_ps(x.a, 0xb1), 1),
+            combine(x.b, _mm256_permute_ps(x.b, 0xb1), 1)};
   }
   [[gnu::always_inline]] static inline F butterfly2(F x) {
-    return {combine(x.a, _mm256_permute_ps(x.a, 0x4e), 2), combine(x.b, _mm256_permute_ps(x.b, 0x4e), 2)};
+    return {combine(x.a, _mm256_permute_ps(x.a, 0x4e), 2),
+            combine(x.b, _mm256_permute_ps(x.b, 0x4e), 2)};
   }
   [[gnu::always_inline]] static inline F butterfly4(F x) {
     return {combine(x.a, _mm256_permute2f128_ps(x.a, x.a, 1), 4),
@@ -191,9 +195,10 @@ struct Vec {
  private:
   [[gnu::always_inline]] static inline __m256 combine(__m256 x, __m256 other, int h) {
     const __m256i lane = _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0);
-    const __m256i upper = _mm256_cmpeq_epi32(_mm256_and_si256(lane, _mm256_set1_epi32(h)),
-                                             _mm256_set1_epi32(h));
-    return _mm256_add_ps(other, _mm256_xor_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(upper, 31))));
+    const __m256i upper =
+        _mm256_cmpeq_epi32(_mm256_and_si256(lane, _mm256_set1_epi32(h)), _mm256_set1_epi32(h));
+    return _mm256_add_ps(other,
+                         _mm256_xor_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(upper, 31))));
   }
   [[gnu::always_inline]] static inline __m128i load128(const void* p) {
     return _mm_loadu_si128(static_cast<const __m128i*>(p));
@@ -223,8 +228,8 @@ struct Vec {
   }
   // y * 2^n where x is not below the cut, else zero.
   [[gnu::always_inline]] static inline __m256 scale(__m256 x, __m256 y, __m256 n) {
-    const __m256i bits = _mm256_slli_epi32(
-        _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    const __m256i bits =
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
     const __m256 keep = _mm256_cmp_ps(x, _mm256_set1_ps(-87.0f), _CMP_NLT_UQ);
     return _mm256_and_ps(keep, _mm256_mul_ps(y, _mm256_castsi256_ps(bits)));
   }
