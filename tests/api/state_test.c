@@ -86,6 +86,8 @@ static void round_trips(void) {
       {"qwen3", "\"compute\": \"bf16\", \"kv_dtype\": \"int8\""},
       {"llama", "\"compute\": \"bf16\", \"kv_dtype\": \"uint4\""},
       {"mistral-window", "\"compute\": \"fp32\", \"block_size\": 8"},
+      {"llama", "\"compute\": \"bf16\", \"debug_plan_ahead\": true, \"kv_bytes\": 900000, "
+                "\"enable_cpu_prefix_swap\": true, \"cpu_prefix_bytes\": 500000"},
       {"mistral-window", "\"compute\": \"bf16\", \"block_size\": 16, \"step_tokens\": 7"},
   };
   size_t i;

@@ -151,6 +151,52 @@ def test_statistics(fresh):
     assert stats["pages_used"] == 0 < stats["pages_cached"]
 
 
+def steps_of(prompt, **config):
+    with orlop.Engine(tiny / "llama", kv_bytes=8_000_000, threads=1, **config) as engine:
+        before = engine.stats["steps"]
+        engine.generate(tokens=prompt, max_tokens=0)
+        time.sleep(0.05)
+        return engine.stats["steps"] - before, engine.info["limits"]
+
+
+def test_whole_prompts():
+    prompt = [i % 100 for i in range(250)]
+    assert steps_of(prompt, step_tokens=64)[0] == 4
+    steps, limits = steps_of(prompt, chunked_prefill=False, max_context=256, max_running_seqs=4)
+    assert (steps, limits["step_tokens"]) == (1, 260)
+    steps, limits = steps_of(prompt, chunked_prefill=False, step_tokens=100)
+    assert (steps, limits["step_tokens"]) == (3, 100)
+
+
+def test_settings_are_reported():
+    with orlop.Engine(
+        tiny / "llama", kv_bytes=8_000_000, threads=1, scheduling="fcfs", itl_target_ms=12.5,
+        output_bytes=4096, enable_cpu_prefix_swap=True, cpu_prefix_bytes=300_000,
+    ) as engine:
+        info = engine.info
+        assert info["scheduling"] == "fcfs" and info["prefix_cache"] is True
+        assert info["limits"]["itl_target_ms"] == 12.5 and info["limits"]["output_bytes"] == 4096
+        assert info["host_tier_bytes"] == 300_000 and engine.stats["host_pages_total"] > 0
+        assert info["kv"]["tokens"] > 0 and info["kv"]["bytes"] <= 8_000_000
+    with pytest.raises(orlop.OutOfMemoryError, match="cpu_prefix_bytes"):
+        orlop.Engine(tiny / "llama", enable_cpu_prefix_swap=True, cpu_prefix_bytes=2**50)
+
+
+def test_the_second_tier_brings_pages_back():
+    """A cache of few pages: what was evicted comes from host memory, with the same bits."""
+    with orlop.Engine(
+        tiny / "llama", kv_bytes=300_000, threads=1, debug_poison=True,
+        enable_cpu_prefix_swap=True, cpu_prefix_bytes=4_000_000,
+    ) as engine:
+        prompts = [[(i + k) % 100 for k in range(200)] for i in range(8)]
+        want = [engine.generate(tokens=p, max_tokens=8, logprobs=0, temperature=0) for p in prompts]
+        got = [engine.generate(tokens=p, max_tokens=8, logprobs=0, temperature=0) for p in prompts]
+        assert [(r.tokens, r.logprobs) for r in got] == [(r.tokens, r.logprobs) for r in want]
+        stats = engine.stats
+        assert stats["host_pages_out"] > 0 and 0 < stats["host_pages_used"]
+        assert stats["host_pages_used"] <= stats["host_pages_total"]
+
+
 def test_slow_consumers_pause_alone():
     with orlop.Engine(
         tiny / "llama", kv_bytes=8_000_000, threads=1, output_bytes=200
