@@ -13,7 +13,7 @@
 namespace orlop {
 namespace {
 
-// Tokens of a tile whose keys a quantized cache keeps apart while it is open (KvType::uint4).
+// Tokens of a tile whose keys a quantized cache keeps apart while it is open (int8, uint4).
 constexpr int32_t tail_tile = 16;
 constexpr int64_t never = std::numeric_limits<int64_t>::max();
 

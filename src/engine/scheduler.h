@@ -31,7 +31,7 @@ struct SchedulerLimits {
   std::vector<int64_t> host_slots = {0};  // [groups] pages of the second tier in host memory
   int64_t aging_ns = 10'000'000'000;
   int64_t length_ns = 500'000;  // 0: first come, first served
-  // A prefix hit ends at a multiple of it. Where the cache keeps tails (uint4), their tile: what
+  // A prefix hit ends at a multiple of it. Where the cache keeps tails (int8, uint4), their tile: what
   // starts inside a tile would need a tail.
   int32_t tile_tokens = 1;
   uint64_t hash_seed = 0;
