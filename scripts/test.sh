@@ -26,6 +26,10 @@ python_tests() {
 stage "C and C++ tests" meson_tests "$BUILD"
 stage "build checks" python_tests tests/build
 stage "Python tests" python_tests tests/python
+on_the_guard() {
+  ORLOP_TEST_DEVICE=guard python_tests tests/python/test_{asyncio,errors,generate,params,sharing,state,tiny}.py
+}
+stage "Python on the guard" on_the_guard
 ORLOP_TEMPLATE_TOOL=$BUILD/tests/text/template_tool stage "chat templates" python_tests tests/text
 stage "address and undefined" sanitized asan address,undefined
 stage "short fuzz" fuzzed "${FUZZ_SECONDS:-5}"

@@ -25,6 +25,14 @@ if device := os.environ.get("ORLOP_TEST_DEVICE"):  # the one that test engines r
     orlop.Engine.__init__ = _init_there
 
 
+def pytest_collection_modifyitems(config, items):
+    """On a device named by hand (guard: reference kernels) only the tiny checkpoints run."""
+    if device:
+        large = [item for item in items if "model_path" in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=large)
+        items[:] = [item for item in items if item not in large]
+
+
 def _model_path() -> pathlib.Path:
     named = os.environ.get("ORLOP_TEST_MODEL") or os.environ.get("ORLOP_MODEL")
     if named:
