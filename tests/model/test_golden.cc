@@ -160,6 +160,8 @@ TEST(same_bits_alone_batched_chunked_threaded) {
     check_same_bits(folder(name), Compute::fp32, KvType::f32);
     check_same_bits(folder(name), Compute::bf16, KvType::bf16);
   }
+  for (const KvType kv : {KvType::f16, KvType::int8, KvType::uint4})
+    check_same_bits(folder("llama"), Compute::bf16, kv);
 }
 
 TEST(same_bits_smollm2_quantized) {
