@@ -134,8 +134,8 @@ typedef struct orlop_stats {
   uint32_t requests_running;
   uint32_t requests_waiting;
   uint32_t reserved;
-  uint64_t pages_total; /* KV pages of block_size tokens */
-  uint64_t pages_used;  /* held by requests */
+  uint64_t pages_total;       /* KV pages of block_size tokens */
+  uint64_t pages_used;        /* held by requests */
   uint64_t steps;             /* model steps since creation */
   uint64_t prompt_tokens;     /* prompt tokens computed since creation */
   uint64_t generated_tokens;  /* tokens sampled since creation */
@@ -150,9 +150,9 @@ typedef struct orlop_stats {
   uint64_t prefix_hit_tokens;    /* of them, those that were found */
   uint64_t host_pages_total;     /* the prefix cache's second tier, in host memory */
   uint64_t host_pages_used;
-  uint64_t host_pages_out; /* copied there since creation */
-  uint64_t host_pages_in;  /* copied back since creation */
-  uint64_t requests_paused; /* wait for their consumer: output_bytes are full */
+  uint64_t host_pages_out;    /* copied there since creation */
+  uint64_t host_pages_in;     /* copied back since creation */
+  uint64_t requests_paused;   /* wait for their consumer: output_bytes are full */
   double prompt_tokens_per_s; /* over about the last second */
   double generated_tokens_per_s;
   uint64_t plan_ns_total; /* the parts of step_ns_total */
@@ -189,10 +189,10 @@ typedef struct orlop_logprob {
 #define ORLOP_LOGPROBS_ALL (-1)
 
 /* flags of orlop_generate_params */
-#define ORLOP_GENERATE_IGNORE_EOS 1u /* end-of-turn tokens do not stop */
-#define ORLOP_GENERATE_SEEDED 2u     /* `seed` is given; else the engine draws and reports one */
-#define ORLOP_GENERATE_NO_BOS 4u     /* text prompt: do not add the model's BOS token */
-#define ORLOP_GENERATE_PLAIN 8u      /* text prompt: control tokens in the text are plain text */
+#define ORLOP_GENERATE_IGNORE_EOS 1u    /* end-of-turn tokens do not stop */
+#define ORLOP_GENERATE_SEEDED 2u        /* `seed` is given; else the engine draws and reports one */
+#define ORLOP_GENERATE_NO_BOS 4u        /* text prompt: do not add the model's BOS token */
+#define ORLOP_GENERATE_PLAIN 8u         /* text prompt: control tokens in the text are plain text */
 #define ORLOP_GENERATE_KEEP_SPECIAL 16u /* output text shows control tokens */
 
 /* Set up with orlop_generate_params_init: zero is a value of most fields, not their default. */
@@ -209,13 +209,13 @@ typedef struct orlop_generate_params {
                            add_generation_prompt, and variables for the template} */
   uint64_t messages_len;
 
-  uint32_t max_tokens; /* 0: compute the prompt only; unset: until the context is full */
-  uint32_t min_tokens; /* end-of-turn and stops are held off before this many tokens */
-  double temperature;  /* 0: greedy */
-  double top_p;        /* 1: off; 0: the best token only */
-  double min_p;        /* 0: off */
-  int32_t top_k;       /* 0: off */
-  uint32_t n;          /* samples of the prompt, 1 to 128: sample i is drawn with seed + i */
+  uint32_t max_tokens;       /* 0: compute the prompt only; unset: until the context is full */
+  uint32_t min_tokens;       /* end-of-turn and stops are held off before this many tokens */
+  double temperature;        /* 0: greedy */
+  double top_p;              /* 1: off; 0: the best token only */
+  double min_p;              /* 0: off */
+  int32_t top_k;             /* 0: off */
+  uint32_t n;                /* samples of the prompt, 1 to 128: sample i is drawn with seed + i */
   double repetition_penalty; /* > 0; 1: off; over prompt and output */
   double presence_penalty;   /* -2 to 2; over the output */
   double frequency_penalty;  /* -2 to 2; over the output */
@@ -308,13 +308,13 @@ typedef struct orlop_request_info {
   int64_t first_token_ns;
   int64_t last_token_ns;
   /* since ABI 1.1. generated_tokens and the times are of all samples together; state, finish_reason
-   * and error_code become final with the last sample: an error first, then cancelled, then its own. */
+   * and error_code become final with the last sample: an error first, then cancelled, then its own.
+   */
   uint32_t samples; /* n */
   uint32_t reserved;
 } orlop_request_info;
 /* Any thread, any time, never waits. */
-ORLOP_API int32_t orlop_get_status(const orlop_request*, orlop_request_info* out,
-                                   orlop_error* err);
+ORLOP_API int32_t orlop_get_status(const orlop_request*, orlop_request_info* out, orlop_error* err);
 /* Ends the request within one step; its last output says CANCELLED. Idempotent. */
 ORLOP_API void orlop_cancel(orlop_request*);
 /* Cancels if unfinished and frees. Safe while another thread is inside orlop_get of it. */
@@ -373,9 +373,9 @@ ORLOP_API int32_t orlop_state_save(orlop_engine*, const orlop_state_params*, orl
 /* Puts a saved state into the prefix cache: the next requests that begin with its tokens skip
  * computing them (orlop_request_info.cached_tokens). Data is NULL with a path. A state of another
  * model, tokenizer, KV type, page size, machine layout or version is ORLOP_E_UNSUPPORTED, and the
- * message names what differs; a damaged one is ORLOP_E_BAD_FORMAT, a signature that the key does not
- * verify ORLOP_E_INVALID_ARGUMENT. Without a key a cache_salt is required: what a state claims is
- * believed for that salt alone. On failure nothing is loaded. info may be NULL. */
+ * message names what differs; a damaged one is ORLOP_E_BAD_FORMAT, a signature that the key does
+ * not verify ORLOP_E_INVALID_ARGUMENT. Without a key a cache_salt is required: what a state claims
+ * is believed for that salt alone. On failure nothing is loaded. info may be NULL. */
 ORLOP_API int32_t orlop_state_load(orlop_engine*, const void* data, size_t len,
                                    const orlop_state_params*, orlop_state_info* info,
                                    orlop_error* err);

@@ -4,13 +4,13 @@
 //   auto request = engine.generate(orlop::Params::chat("Why is the sky blue?")).value();
 //   for (const orlop::Output& out : request) std::cout << out.text() << std::flush;
 //
-// Errors. A call that can fail returns a Result: look at it (`if (!r) use(r.error())`, then `*r`), or
-// take r.value(), which throws orlop::Exception. Built with -fno-exceptions everything works but
+// Errors. A call that can fail returns a Result: look at it (`if (!r) use(r.error())`, then `*r`),
+// or take r.value(), which throws orlop::Exception. Built with -fno-exceptions everything works but
 // value(), which is then not declared. Nothing else here throws, save std::bad_alloc.
 // Ownership. Handles are move-only and release themselves, in any order. A moved-from or
 // default-made handle may only be destroyed, assigned to and tested with `if (handle)`.
-// Threads. As in orlop.h: an Engine from any number of threads; a Request by one consumer at a time,
-// its cancel() and info() from any thread.
+// Threads. As in orlop.h: an Engine from any number of threads; a Request by one consumer at a
+// time, its cancel() and info() from any thread.
 #ifndef ORLOP_ORLOP_HPP
 #define ORLOP_ORLOP_HPP
 
@@ -107,13 +107,13 @@ struct Params {
   std::vector<std::int32_t> stop_tokens;
   std::int32_t logprobs = ORLOP_LOGPROBS_OFF;
   std::int32_t prompt_logprobs = ORLOP_LOGPROBS_OFF;
-  std::uint32_t n = 1;    // samples of the prompt; Output::index() tells them apart
-  std::string cache_salt; // prefixes are shared within equal salts only
-  Microseconds deadline{0};  // from submission; 0: none
-  std::int32_t priority = 0; // -100 to 100, higher first
-  std::uint32_t flags = 0;         // ORLOP_GENERATE_ bits; SEEDED is set with `seed`
-  const Queue* queue = nullptr;    // to be told of new output; must live while the call lasts
-  std::uint64_t tag = 0;           // what the queue then answers
+  std::uint32_t n = 1;           // samples of the prompt; Output::index() tells them apart
+  std::string cache_salt;        // prefixes are shared within equal salts only
+  Microseconds deadline{0};      // from submission; 0: none
+  std::int32_t priority = 0;     // -100 to 100, higher first
+  std::uint32_t flags = 0;       // ORLOP_GENERATE_ bits; SEEDED is set with `seed`
+  const Queue* queue = nullptr;  // to be told of new output; must live while the call lasts
+  std::uint64_t tag = 0;         // what the queue then answers
 
   // Continues a text.
   static Params prompt(std::string_view text) {
@@ -262,7 +262,8 @@ class Engine {
   // True: ready. False: still loading when the timeout passed. Else why loading failed.
   Result<bool> wait(Microseconds timeout = forever, orlop_progress* progress = nullptr) const {
     detail::CError err;
-    const std::int32_t status = orlop_engine_wait(handle_.get(), timeout.count(), progress, err.out());
+    const std::int32_t status =
+        orlop_engine_wait(handle_.get(), timeout.count(), progress, err.out());
     if (status < 0) return err.take(status);
     return status == ORLOP_OK;
   }

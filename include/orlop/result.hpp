@@ -65,14 +65,22 @@ class [[nodiscard]] Result {
 
 #ifdef ORLOP_HPP_EXCEPTIONS
   // The value, or throws Exception.
-  T& value() & { return check(), *value_; }
-  const T& value() const& { return check(), *value_; }
-  T&& value() && { return check(), std::move(*value_); }
+  T& value() & {
+    return check(), *value_;
+  }
+  const T& value() const& {
+    return check(), *value_;
+  }
+  T&& value() && {
+    return check(), std::move(*value_);
+  }
 #endif
 
  private:
 #ifdef ORLOP_HPP_EXCEPTIONS
-  void check() const { if (!ok()) throw Exception(error_); }
+  void check() const {
+    if (!ok()) throw Exception(error_);
+  }
 #endif
   std::optional<T> value_;
   Error error_;

@@ -21,16 +21,16 @@ struct EngineConfig {
   int32_t max_waiting = 16384;
   std::optional<int32_t> max_context;
   int32_t step_tokens = 0;  // 0: 512, or what the longest prompt needs where prompts are not cut
-  int32_t threads = 0;  // 0: from the machine
+  int32_t threads = 0;      // 0: from the machine
   LoadMode load = LoadMode::mmap;
   bool prefix_cache = true;
   bool host_tier = false;
   int64_t host_tier_bytes = 0;  // 0: 1 GiB, or half of the memory if that is less
-  bool chunked = true;        // false: step_tokens holds the longest prompt unless given
-  bool fcfs = false;          // scheduling: else "fair"
-  double itl_target_ms = 0;   // 0: throughput
+  bool chunked = true;          // false: step_tokens holds the longest prompt unless given
+  bool fcfs = false;            // scheduling: else "fair"
+  double itl_target_ms = 0;     // 0: throughput
   int64_t output_bytes = int64_t{1} << 20;  // of one request, not yet taken
-  bool plan_ahead = false;  // plans the next step while one runs
+  bool plan_ahead = false;                  // plans the next step while one runs
   bool debug_poison = false;
 };
 

@@ -15,7 +15,9 @@
 namespace orlop::api {
 namespace {
 
-void add_number(Hash& h, uint64_t v) { h.add(std::as_bytes(std::span(&v, 1))); }
+void add_number(Hash& h, uint64_t v) {
+  h.add(std::as_bytes(std::span(&v, 1)));
+}
 
 void add_text(Hash& h, std::string_view s) {
   add_number(h, s.size());
@@ -68,8 +70,11 @@ ModelIdentity::File ModelIdentity::look(const std::string& path) {
   struct stat s {};
   if (::stat(path.c_str(), &s) != 0)
     fail(Status::io, path, ": ", std::generic_category().message(errno));
-  return {path, static_cast<uint64_t>(s.st_dev), static_cast<uint64_t>(s.st_ino),
-          static_cast<uint64_t>(s.st_size), static_cast<int64_t>(s.st_mtim.tv_sec),
+  return {path,
+          static_cast<uint64_t>(s.st_dev),
+          static_cast<uint64_t>(s.st_ino),
+          static_cast<uint64_t>(s.st_size),
+          static_cast<int64_t>(s.st_mtim.tv_sec),
           static_cast<int64_t>(s.st_mtim.tv_nsec)};
 }
 

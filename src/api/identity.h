@@ -15,7 +15,9 @@ class ModelIdentity {
   // At load: remembers the files as they are and hashes the tokenizer.
   explicit ModelIdentity(const Checkpoint& checkpoint);
   ModelIdentity(ModelIdentity&& o) noexcept
-      : path_(std::move(o.path_)), files_(std::move(o.files_)), tokenizer_(std::move(o.tokenizer_)) {}
+      : path_(std::move(o.path_)),
+        files_(std::move(o.files_)),
+        tokenizer_(std::move(o.tokenizer_)) {}
   ModelIdentity& operator=(ModelIdentity&& o) noexcept {
     path_ = std::move(o.path_);
     files_ = std::move(o.files_);

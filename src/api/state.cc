@@ -22,7 +22,9 @@ constexpr size_t slice_bytes = size_t{16} << 20;
 // How often evicted pages are computed again before a save gives up.
 constexpr int max_refills = 8;
 
-std::string reason(int error) { return std::generic_category().message(error); }
+std::string reason(int error) {
+  return std::generic_category().message(error);
+}
 
 std::string path_of(const orlop_state_params& p) {
   const std::string path(text_in(p.path, p.path_len, "path"));
@@ -107,8 +109,8 @@ void compute(Core& core, const std::vector<int32_t>& tokens, const std::string& 
   facts.prompt_tokens = static_cast<int64_t>(tokens.size());
   facts.context = core.engine().capacity();
   facts.now_ns = now_ns;
-  const auto request = core.engine().submit(
-      tokens, resolve_params(given, core.defaults(), facts), nullptr, nullptr, 0);
+  const auto request = core.engine().submit(tokens, resolve_params(given, core.defaults(), facts),
+                                            nullptr, nullptr, 0);
   const Output* out = nullptr;
   while (request->get(-1, &out) == Status::ok)
     if (out->finish == Finish::error) throw Error(out->error, out->message);
@@ -186,7 +188,8 @@ void save(Core& core, const Saved& s, const std::string& key, const StateWriter:
 
 // ---- loading -----------------------------------------------------------------------------------
 
-// A file's bytes in private memory: nothing that happens to the file later changes what was checked.
+// A file's bytes in private memory: nothing that happens to the file later changes what was
+// checked.
 std::vector<std::byte> read_file(const std::string& path, uint64_t most) {
   const auto file = MappedFile::open(path, LoadMode::mmap);
   const uint64_t size = file->bytes().size();
@@ -214,8 +217,8 @@ std::vector<std::byte> read_file(const std::string& path, uint64_t most) {
 
 // What a state of the longest prefix has, head included.
 uint64_t most_bytes(const Core& core) {
-  const auto pages = static_cast<uint64_t>(
-      div_up<int64_t>(core.max_context(), core.config().block_size));
+  const auto pages =
+      static_cast<uint64_t>(div_up<int64_t>(core.max_context(), core.config().block_size));
   uint64_t sum = (uint64_t{64} << 10) + static_cast<uint64_t>(core.max_context()) * 4;
   for (const CacheGroup& g : core.model().groups()) sum += pages * g.page_bytes;
   return sum;
@@ -336,7 +339,8 @@ int32_t orlop_state_load(orlop_engine* engine, const void* data, size_t len,
     if (p.flags) fail(Status::unsupported, "flags: bits ", p.flags, " are unknown");
     if (p.text || p.text_len || p.tokens || p.n_tokens || p.messages || p.messages_len)
       fail(Status::invalid_argument, "prompt: a state that is loaded brings its own");
-    const std::string path = path_of(p), key = key_of(p), salt = salt_in(p.cache_salt, p.cache_salt_len);
+    const std::string path = path_of(p), key = key_of(p),
+                      salt = salt_in(p.cache_salt, p.cache_salt_len);
     const std::string_view given = text_in(static_cast<const char*>(data), len, "data");
     if (path.empty() == given.empty())
       fail(Status::invalid_argument, "data: exactly one of data and path is needed");
@@ -348,7 +352,8 @@ int32_t orlop_state_load(orlop_engine* engine, const void* data, size_t len,
     std::vector<std::byte> read;
     if (!path.empty()) read = read_file(path, most_bytes(*core));
     const std::span<const std::byte> bytes =
-        path.empty() ? std::as_bytes(std::span(given.data(), given.size())) : std::span(std::as_const(read));
+        path.empty() ? std::as_bytes(std::span(given.data(), given.size()))
+                     : std::span(std::as_const(read));
     const StateView view = parse_state(bytes, path.empty() ? "state" : path.c_str());
     if (!view.checksum_holds())
       fail(Status::bad_format, "state: is damaged: its checksum does not hold");

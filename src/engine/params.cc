@@ -159,9 +159,8 @@ SamplingParams resolve_params(const GivenParams& g, const SamplingDefaults& d,
     fail(Status::invalid_argument, "deadline_us: must be at least 0, got ", g.deadline_us);
   if (g.deadline_us > 0) {
     constexpr int64_t never = std::numeric_limits<int64_t>::max();
-    p.deadline_ns = g.deadline_us > (never - facts.now_ns) / 1000
-                        ? never
-                        : facts.now_ns + g.deadline_us * 1000;
+    p.deadline_ns =
+        g.deadline_us > (never - facts.now_ns) / 1000 ? never : facts.now_ns + g.deadline_us * 1000;
   }
   p.keep_special = g.keep_special;
   p.seed = g.seed ? *g.seed : draw_seed();

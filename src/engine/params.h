@@ -52,7 +52,7 @@ struct ParamFacts {
   int64_t context = 0;  // tokens that one request may hold
   bool has_tokenizer = false;
   const std::vector<int32_t>* end_tokens = nullptr;  // every end-of-turn id of the model
-  int64_t now_ns = 0;        // the request's submission, monotonic
+  int64_t now_ns = 0;                                // the request's submission, monotonic
 };
 
 // Checked and complete.
@@ -66,7 +66,7 @@ struct SamplingParams {
   uint64_t seed = 0;  // of sample 0; sample i has seed + i
   std::string cache_salt;
   int32_t priority = 0;
-  int64_t deadline_ns = 0;  // absolute, monotonic; 0: none
+  int64_t deadline_ns = 0;         // absolute, monotonic; 0: none
   std::vector<TokenLogprob> bias;  // by token, one entry each
   std::vector<std::string> stop;
   std::vector<int32_t> end_tokens;  // end-of-turn and stop tokens, ascending

@@ -61,8 +61,7 @@ std::string encode(const StateHead& head, bool is_signed) {
   }
   put(s, head.page_tokens);
   put(s, static_cast<uint32_t>(head.tokens.size()));
-  s.append(reinterpret_cast<const char*>(head.tokens.data()),
-           head.tokens.size() * sizeof(int32_t));
+  s.append(reinterpret_cast<const char*>(head.tokens.data()), head.tokens.size() * sizeof(int32_t));
   put(s, static_cast<uint32_t>(head.groups.size()));
   for (const StateGroup& g : head.groups) {
     put(s, g.page_bytes);
@@ -113,9 +112,8 @@ Hash::Hash() : state_(std::make_unique<State>()) {
 Hash::~Hash() = default;
 
 Hash& Hash::add(std::span<const std::byte> bytes) {
-  crypto_generichash_blake2b_update(&state_->blake,
-                                    reinterpret_cast<const unsigned char*>(bytes.data()),
-                                    bytes.size());
+  crypto_generichash_blake2b_update(
+      &state_->blake, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
   return *this;
 }
 
@@ -145,7 +143,9 @@ StateWriter::StateWriter(const StateHead& head, std::string key, Sink sink)
   put({reinterpret_cast<const std::byte*>(s.data()), s.size()});
 }
 
-StateWriter::~StateWriter() { sodium_memzero(key_.data(), key_.size()); }
+StateWriter::~StateWriter() {
+  sodium_memzero(key_.data(), key_.size());
+}
 
 void StateWriter::put(std::span<const std::byte> bytes) {
   hash_.add(bytes);
@@ -153,7 +153,9 @@ void StateWriter::put(std::span<const std::byte> bytes) {
   written_ += bytes.size();
 }
 
-void StateWriter::page(std::span<const std::byte> bytes) { put(bytes); }
+void StateWriter::page(std::span<const std::byte> bytes) {
+  put(bytes);
+}
 
 void StateWriter::end() {
   if (written_ != total_)

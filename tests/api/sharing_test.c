@@ -78,7 +78,8 @@ static int cached_of(orlop_engine* e, const orlop_generate_params* p, result* ou
   return (int)i.cached_tokens;
 }
 
-/* Sample i equals the request of one sample with seed + i, at prompt lengths around page borders. */
+/* Sample i equals the request of one sample with seed + i, at prompt lengths around page borders.
+ */
 static void samples_equal_requests_alone(void) {
   static const uint64_t lengths[] = {1, 15, 16, 17, 40, 48};
   static const uint32_t counts[] = {2, 5, 128};
@@ -98,7 +99,7 @@ static void samples_equal_requests_alone(void) {
       CHECK(info_of(r).samples == p.n && info_of(r).generated_tokens == 24u * p.n);
       CHECK(info_of(r).state == ORLOP_STATE_DONE && info_of(r).seed == p.seed);
       orlop_request_release(r);
-      for (i = 0; i < p.n; i += p.n > 8 ? 31 : 1) {
+      for (i = 0; i<p.n; i += p.n> 8 ? 31 : 1) {
         orlop_generate_params q = sampled(lengths[l], 1000 * l + i);
         run(engine, &q, &alone);
         CHECK(samples[i].n == 24 && samples[i].ends == 1);

@@ -86,8 +86,9 @@ static void round_trips(void) {
       {"qwen3", "\"compute\": \"bf16\", \"kv_dtype\": \"int8\""},
       {"llama", "\"compute\": \"bf16\", \"kv_dtype\": \"uint4\""},
       {"mistral-window", "\"compute\": \"fp32\", \"block_size\": 8"},
-      {"llama", "\"compute\": \"bf16\", \"debug_plan_ahead\": true, \"kv_bytes\": 900000, "
-                "\"enable_cpu_prefix_swap\": true, \"cpu_prefix_bytes\": 500000"},
+      {"llama",
+       "\"compute\": \"bf16\", \"debug_plan_ahead\": true, \"kv_bytes\": 900000, "
+       "\"enable_cpu_prefix_swap\": true, \"cpu_prefix_bytes\": 500000"},
       {"mistral-window", "\"compute\": \"bf16\", \"block_size\": 16, \"step_tokens\": 7"},
   };
   size_t i;
@@ -210,8 +211,7 @@ static void files(void) {
   p = state_of(100);
   p.path = "/no/such/folder/state";
   p.path_len = strlen(p.path);
-  CHECK_ERROR(ORLOP_E_NOT_FOUND, "/no/such/folder/state",
-              orlop_state_save(e, &p, NULL, &err));
+  CHECK_ERROR(ORLOP_E_NOT_FOUND, "/no/such/folder/state", orlop_state_save(e, &p, NULL, &err));
   remove(path);
   orlop_engine_release(e);
   free(bytes);
@@ -297,8 +297,7 @@ static void damage(void) {
     copy[at] = (char)(copy[at] ^ (1 << at % 8));
     {
       const int32_t s = orlop_state_load(e, copy, keyed_n, &k, NULL, &err);
-      CHECK(s == ORLOP_E_BAD_FORMAT || s == ORLOP_E_UNSUPPORTED ||
-            s == ORLOP_E_INVALID_ARGUMENT);
+      CHECK(s == ORLOP_E_BAD_FORMAT || s == ORLOP_E_UNSUPPORTED || s == ORLOP_E_INVALID_ARGUMENT);
       ++flips;
     }
   }

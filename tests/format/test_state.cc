@@ -40,7 +40,9 @@ std::string written(const StateHead& h, const std::string& with_key) {
   return out;
 }
 
-StateView parse(const std::string& s) { return parse_state(as_span(s), "s"); }
+StateView parse(const std::string& s) {
+  return parse_state(as_span(s), "s");
+}
 
 }  // namespace
 
@@ -77,8 +79,7 @@ TEST(digests_are_the_published_ones) {
 
 TEST(every_truncation_is_refused) {
   const std::string s = written(head_of_two_groups(), key);
-  for (size_t n = 0; n < s.size(); ++n)
-    CHECK_THROWS(bad_format, "s: ", parse(s.substr(0, n)));
+  for (size_t n = 0; n < s.size(); ++n) CHECK_THROWS(bad_format, "s: ", parse(s.substr(0, n)));
   CHECK_THROWS(bad_format, "s: has", parse(s + "x"));
 }
 
@@ -156,4 +157,6 @@ TEST(random_bytes_are_refused) {
   }
 }
 
-int main(int c, char** v) { return test_main(c, v); }
+int main(int c, char** v) {
+  return test_main(c, v);
+}

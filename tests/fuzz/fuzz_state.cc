@@ -1,5 +1,5 @@
-// A saved state from anywhere: a typed error, or a head within its limits and pages whose every byte
-// may be read. Once more with a checksum put right, so that the fuzzer gets past it.
+// A saved state from anywhere: a typed error, or a head within its limits and pages whose every
+// byte may be read. Once more with a checksum put right, so that the fuzzer gets past it.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -21,7 +21,8 @@ void look(std::span<const std::byte> bytes) {
     for (uint32_t i = v.head.groups[g].first; i < v.head.pages(); ++i) {
       const auto page = v.page(g, i);
       require(page.size() == v.head.groups[g].page_bytes);
-      require(page.data() >= bytes.data() && page.data() + page.size() <= bytes.data() + bytes.size());
+      require(page.data() >= bytes.data() &&
+              page.data() + page.size() <= bytes.data() + bytes.size());
       for (const std::byte b : page) sum += static_cast<unsigned>(b);
     }
   volatile unsigned sink = sum;
