@@ -244,8 +244,11 @@ bool Scheduler::make_room(const Sequence& s, const Pages& need, StepPlan& plan) 
 // Joins, with the hit in found_. All that is there is held before anything is taken.
 void Scheduler::enter(Sequence* s, StepPlan& plan) {
   const int32_t hit = found_.pages;
-  const int64_t most =
-      std::max(s->most_tokens <= capacity_ ? s->most_tokens : 0, hit * page_tokens_);
+  // Where the length is not known nothing is reserved: without a group that keeps everything the
+  // capacity is no bound.
+  const bool known = s->most_tokens < std::numeric_limits<int32_t>::max() &&
+                     s->most_tokens <= capacity_;
+  const int64_t most = std::max(known ? s->most_tokens : 0, hit * page_tokens_);
   for (int g = 0; g < pages_.groups(); ++g)
     s->pages[g].reserve(static_cast<size_t>(pages_.pages_for(most)));
   let_go(s);
