@@ -97,8 +97,16 @@ std::shared_ptr<Core> Core::load(const EngineConfig& given, LoadProgress* progre
   options.itl_target_ns = static_cast<int64_t>(config.itl_target_ms * 1e6);
   options.output_bytes = static_cast<size_t>(config.output_bytes);
   options.plan_ahead = config.plan_ahead;
-  core->model_->allocate_cache(options.pages);
+  try {
+    core->model_->allocate_cache(options.pages);
+  } catch (const Error& e) {
+    fail(e.status(), "kv_bytes: ", core->kv_.bytes, " bytes of KV cache: ", e.text());
+  }
   core->engine_ = std::make_unique<Engine>(*core->model_, options);
+  const std::vector<int64_t>& slots = core->engine_->host_slots();
+  if (config.host_tier && *std::max_element(slots.begin(), slots.end()) == 0)
+    fail(Status::invalid_argument, "cpu_prefix_bytes: ", options.host_tier_bytes,
+         " is less than one page of ", core->kv_.groups[0].page_bytes, " bytes");
   core->load_seconds_ = static_cast<double>(monotonic_ns() - begin) * 1e-9;
 
   log_info("model ", config.model, ": ", model_config.arch, ", ", core->model_->weight_bytes(),

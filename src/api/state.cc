@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <system_error>
 
 #include "api/prompt.h"
@@ -61,8 +62,19 @@ PrefixCache::Hit best_match(PrefixCache& cache, const std::string& identity,
 // Bytes on their way into a file that appears whole or not at all.
 class NewFile {
  public:
-  explicit NewFile(std::string path) : path_(std::move(path)), temporary_(path_ + ".XXXXXX") {
+  // Replaces a regular file (a link's target, keeping its permissions), never a device or a pipe.
+  explicit NewFile(std::string path) : path_(std::move(path)) {
+    if (char* real = ::realpath(path_.c_str(), nullptr)) {
+      path_ = real;
+      std::free(real);
+    }
+    struct stat now {};
+    const bool exists = ::stat(path_.c_str(), &now) == 0;
+    if (exists && !S_ISREG(now.st_mode))
+      fail(Status::invalid_argument, "path: ", path_, " exists and is no regular file");
+    temporary_ = path_ + ".XXXXXX";
     fd_ = ::mkostemp(temporary_.data(), O_CLOEXEC);
+    if (fd_ >= 0 && exists) static_cast<void>(!::fchmod(fd_, now.st_mode & 07777));
     if (fd_ < 0)
       fail(errno == ENOENT || errno == ENOTDIR ? Status::not_found : Status::io, path_,
            ": cannot be written: ", reason(errno));
@@ -303,6 +315,8 @@ int32_t orlop_state_save(orlop_engine* engine, const orlop_state_params* params,
     if (path.empty() && !out) fail(Status::invalid_argument, "out: is NULL, and there is no path");
     need_prefix_cache(*core);
     Saved s;
+    if (p.deadline_us < 0)
+      fail(Status::invalid_argument, "deadline_us: must be at least 0, got ", p.deadline_us);
     s.salt = salt_in(p.cache_salt, p.cache_salt_len);
     s.deadline_us = p.deadline_us;
     s.now_ns = now_ns;

@@ -108,6 +108,9 @@ std::string nearest_key(std::string_view key, const std::vector<std::string_view
       found = k;
     }
   }
+  if (found.empty() && key.size() >= 4)  // a part of one
+    for (std::string_view k : known)
+      if (k.find(key) != std::string_view::npos) return std::string(k);
   return found;
 }
 

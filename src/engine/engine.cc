@@ -98,7 +98,8 @@ std::shared_ptr<Request> Engine::submit(const std::vector<int32_t>& prompt, Samp
     fail(Status::internal, "engine: a request of ", prompt.size(), " tokens never fits");
   const auto n = static_cast<int64_t>(params.n);
   const auto refuse = [&](int64_t waiting) {
-    fail(Status::queue_full, "max_waiting: ", waiting, " requests wait already");
+    fail(Status::queue_full, "max_waiting: ", waiting, " sequences wait already",
+         n > 1 ? cat(" and n is ", n) : "", "; at most ", options_.max_waiting, " may");
   };
   if (const int64_t w = in_line_.load(std::memory_order_relaxed); w + n > options_.max_waiting)
     refuse(w);  // before the work of making it

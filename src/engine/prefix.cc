@@ -224,12 +224,21 @@ void PrefixCache::walk(int32_t identity, std::span<const int32_t> tokens, int32_
   bool on_shared = shared >= 0;
   int32_t unbroken[max_page_groups] = {};  // pages in a row up to here that the group has
   int32_t node = -1;
+  const auto on_device = [&](const Node& n) {
+    for (int g = 0; g < groups; ++g)
+      if (n.page[g] < 0 && limits_.windows[g] == 0) return false;
+    return true;
+  };
   for (int32_t k = 1; k <= most; ++k) {
     const int32_t* page = tokens.data() + int64_t{k - 1} * page_tokens_;
     int32_t next = on_shared ? child(node, shared, page) : -1;
-    if (next < 0) {
-      on_shared = false;
-      if (identity >= 0) next = child(node, identity, page);
+    // A shared node whose pages are on the host only gives way to an own one that has them here.
+    if (next < 0 || (device_only && !on_device(nodes_[next]))) {
+      const int32_t own = identity >= 0 ? child(node, identity, page) : -1;
+      if (next < 0 || own >= 0) {
+        on_shared = false;
+        next = own;
+      }
     }
     if (next < 0) return;
     node = next;

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import stat
 import threading
 
 import pytest
@@ -230,3 +232,34 @@ def test_arguments(saved):
             engine.load_state(saved, cache_salt="x")
     with pytest.raises(orlop.ShutdownError):
         engine.save_state(tokens=[1, 2] * 100)
+
+
+def test_a_prefix_of_which_a_part_went_to_the_host_is_saved(signed):
+    """Its last shared page has been evicted to the second tier; the pages computed anew count."""
+    prompt = [5, 6, 7] * 40
+    with tiny_engine_of(enable_cpu_prefix_swap=True, kv_bytes=6144 * 12) as engine:
+        engine.load_state(signed, key=key)
+        engine.generate(prompt[::-1], max_tokens=1)
+        assert engine.stats["host_pages_used"] > 0
+        assert engine.save_state(tokens=prompt)
+
+
+def test_saving_replaces_files_only(tmp_path):
+    with tiny_engine_of() as engine:
+        pipe, file, link = (tmp_path / n for n in ("pipe", "file", "link"))
+        os.mkfifo(pipe)
+        with pytest.raises(orlop.InvalidArgumentError, match="no regular file"):
+            engine.save_state(tokens=[5, 6, 7] * 40, path=pipe)
+        assert stat.S_ISFIFO(pipe.stat().st_mode)
+        file.write_bytes(b"old")
+        file.chmod(0o640)
+        link.symlink_to(file)
+        engine.save_state(tokens=[5, 6, 7] * 40, path=link)
+        assert link.is_symlink() and file.stat().st_mode & 0o777 == 0o640
+        engine.load_state(path=file, cache_salt="s")
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "link", "pipe"]
+
+
+def test_a_second_tier_that_holds_no_page_is_refused():
+    with pytest.raises(orlop.InvalidArgumentError, match="cpu_prefix_bytes: 100 is less than"):
+        tiny_engine_of(enable_cpu_prefix_swap=True, cpu_prefix_bytes=100)
