@@ -65,10 +65,13 @@ size_t kv_tail_bytes(const KvDesc& kv) {
   return static_cast<size_t>(KvLayout(kv).tail);
 }
 
-// ---- attention: a list of row tiles, the longest first, times key heads (and chunks) ----------
+// ---- attention: a list of row tiles, the longest first, times key heads -----------------------
 
+// Rows of a sequence over a range of key chunks.
 struct Tile {
   int32_t seq, row, rows;
+  int32_t chunk_begin, chunk_end;
+  bool split;    // one of several pieces: it leaves records, which a second round combines
   int64_t cost;  // keys read, about
 };
 
@@ -88,9 +91,11 @@ struct Blocks {
   }
 };
 
-// With few rows there are too few tiles to keep the threads busy: then each chunk of keys is a task
-// and a second round combines them. More rows than this are never split, which bounds the records.
-constexpr int32_t split_rows = 4;
+// A tile that costs more than its share of the threads' time is cut by chunks of keys into pieces,
+// and a second round combines what they leave. Records are bounded: calls whose rows would need more
+// (and more than few_rows) are not cut. So are the pieces.
+constexpr size_t record_bytes_bound = size_t{8} << 20;
+constexpr int32_t few_rows = 4, most_pieces = 2048;
 
 int32_t chunks_of(int32_t context) {
   return (context + attention_chunk - 1) / attention_chunk;
@@ -100,11 +105,23 @@ size_t align64(size_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
 
+size_t record_bytes(const KvDesc& kv, int32_t heads, int32_t context) {  // of one row
+  return static_cast<size_t>(heads) * static_cast<size_t>(chunks_of(context)) *
+         static_cast<size_t>(attention_record(kv.head_dim)) * sizeof(float);
+}
+
+size_t records_bound(size_t row_bytes) {
+  return std::max(record_bytes_bound, few_rows * row_bytes);
+}
+
+size_t tiles_bytes(int32_t rows) {
+  return align64((static_cast<size_t>(rows) + most_pieces) * sizeof(Tile));
+}
+
 size_t attention_workspace(const KvDesc& kv, int32_t heads, int32_t rows, int32_t max_context) {
-  const size_t records = static_cast<size_t>(std::min(rows, split_rows)) *
-                         static_cast<size_t>(heads) * static_cast<size_t>(chunks_of(max_context));
-  return align64(static_cast<size_t>(rows) * sizeof(Tile)) +
-         records * static_cast<size_t>(attention_record(kv.head_dim)) * sizeof(float);
+  const size_t row_bytes = record_bytes(kv, heads, max_context);
+  return tiles_bytes(rows) + std::min(static_cast<size_t>(rows) * row_bytes,
+                                      records_bound(row_bytes));
 }
 
 struct AttentionJob {
@@ -112,7 +129,7 @@ struct AttentionJob {
   const Tile* tiles;
   Blocks blocks;
   int32_t blocks_a_tile;
-  int32_t chunks;  // 0: every task does all chunks
+  int32_t chunks;  // records a row and head
   float* partials;
 };
 
@@ -127,14 +144,38 @@ AttentionBlock block_of(const AttentionJob& job, int64_t task) {
   b.heads = std::min(job.blocks.heads, job.blocks.group - part * job.blocks.heads);
   b.row = tile.row;
   b.rows = tile.rows;
-  b.chunk_begin = 0;
-  b.chunk_end = chunks_of(b.seq->pos_begin + tile.row + tile.rows);
-  if (const int32_t first = b.seq->pos_begin + tile.row - job.args->window + 1;
-      job.args->window > 0 && first > 0)
-    b.chunk_begin = first / attention_chunk;
-  b.partials = job.partials;
+  b.chunk_begin = tile.chunk_begin;
+  b.chunk_end = tile.chunk_end;
+  b.partials = tile.split ? job.partials : nullptr;
   b.partial_chunks = job.chunks;
   return b;
+}
+
+// Cuts the tiles that cost too much; what was cut is kept, whole, after the pieces. Returns how many
+// tiles there are without those.
+int64_t cut_tiles(Tile* tiles, int64_t count, int64_t most_cost, int64_t* cut) {
+  Tile* const last = tiles + count + most_pieces;
+  Tile* whole = last;  // grows downwards
+  int64_t n = count;
+  for (int64_t i = 0; i < count; ++i) {
+    const Tile t = tiles[i];
+    const int32_t chunks = t.chunk_end - t.chunk_begin;
+    const auto pieces = static_cast<int32_t>(
+        std::min<int64_t>(chunks, (t.cost + most_cost - 1) / std::max<int64_t>(1, most_cost)));
+    if (pieces < 2 || n + pieces >= whole - tiles) continue;
+    *--whole = t;
+    whole->split = true;
+    for (int32_t p = 0; p < pieces; ++p) {
+      Tile& to = p == 0 ? tiles[i] : tiles[n++];
+      to = *whole;
+      to.chunk_begin = t.chunk_begin + chunks * p / pieces;
+      to.chunk_end = t.chunk_begin + chunks * (p + 1) / pieces;
+      to.cost = t.cost / pieces;
+    }
+  }
+  *cut = last - whole;
+  std::copy(whole, last, tiles + n);
+  return n;
 }
 
 template <void (*body)(const AttentionArgs&, const AttentionBlock&),
@@ -142,52 +183,44 @@ template <void (*body)(const AttentionArgs&, const AttentionBlock&),
 void attention_op(const Exec& exec, const AttentionArgs& a) {
   const Blocks blocks(a.kv, a.heads);
   Tile* tiles = static_cast<Tile*>(a.workspace);
-  int64_t tile_count = 0;
+  int64_t count = 0, cost = 0, cut = 0;
   for (int32_t s = 0; s < a.seq_count; ++s)
     for (int32_t row = 0, rows; row < a.seqs[s].rows; row += rows) {
       rows = std::min(blocks.rows, a.seqs[s].rows - row);
       // Rows of a block see the keys of one tile in bf16: their own.
       if (is_coded(a.kv.type)) rows = std::min(rows, 16 - (a.seqs[s].pos_begin + row) % 16);
-      const int64_t context = a.seqs[s].pos_begin + row + rows;
+      const int32_t position = a.seqs[s].pos_begin + row, context = position + rows;
       const int64_t keys = a.window > 0 ? std::min<int64_t>(context, a.window + rows) : context;
-      tiles[tile_count++] = {s, row, rows, keys * (rows + 2)};
+      const int32_t first = a.window > 0 ? std::max(0, position - a.window + 1) : 0;
+      tiles[count] = {s, row, rows, first / attention_chunk, chunks_of(context), false,
+                      keys * (rows + 2)};
+      cost += tiles[count++].cost;
     }
-  std::sort(tiles, tiles + tile_count,
-            [](const Tile& x, const Tile& y) { return x.cost > y.cost; });
-  AttentionJob job{&a, tiles, blocks, a.kv.kv_heads * blocks.per_group, 0, nullptr};
-  const int64_t tasks = tile_count * job.blocks_a_tile;
+  AttentionJob job{&a, tiles, blocks, a.kv.kv_heads * blocks.per_group, chunks_of(a.max_context),
+                   nullptr};
   const int threads = pool(exec).size();
-  const auto run_block = [](const void* j, int64_t begin, int64_t end, int) {
-    const AttentionJob& job = *static_cast<const AttentionJob*>(j);
-    for (int64_t task = begin; task < end; ++task) body(*job.args, block_of(job, task));
-  };
-  const int32_t chunks = chunks_of(a.max_context);
-  if (threads == 1 || a.rows > split_rows || tasks >= 4 * threads || chunks < 4) {
-    pool(exec).run_dynamic(run_block, &job, tasks);
-    return;
+  const size_t row_bytes = record_bytes(a.kv, a.heads, a.max_context);
+  if (threads > 1 && static_cast<size_t>(a.rows) * row_bytes <= records_bound(row_bytes)) {
+    job.partials = reinterpret_cast<float*>(static_cast<unsigned char*>(a.workspace) +
+                                            tiles_bytes(a.rows));
+    // Four tasks a thread, or shorter ones where nothing is cut.
+    count = cut_tiles(tiles, count, cost * job.blocks_a_tile / (4 * threads), &cut);
   }
-  job.chunks = chunks;
-  job.partials = reinterpret_cast<float*>(static_cast<unsigned char*>(a.workspace) +
-                                          align64(static_cast<size_t>(a.rows) * sizeof(Tile)));
+  std::sort(tiles, tiles + count, [](const Tile& x, const Tile& y) { return x.cost > y.cost; });
   pool(exec).run_dynamic(
       [](const void* j, int64_t begin, int64_t end, int) {
         const AttentionJob& job = *static_cast<const AttentionJob*>(j);
-        for (int64_t task = begin; task < end; ++task) {
-          AttentionBlock b = block_of(job, task / job.chunks);
-          const int32_t chunk = static_cast<int32_t>(task % job.chunks);
-          if (chunk < b.chunk_begin || chunk >= b.chunk_end) continue;
-          b.chunk_begin = chunk;
-          b.chunk_end = chunk + 1;
-          body(*job.args, b);
-        }
+        for (int64_t task = begin; task < end; ++task) body(*job.args, block_of(job, task));
       },
-      &job, tasks * chunks);
+      &job, count * job.blocks_a_tile);
+  if (!cut) return;
+  job.tiles = tiles + count;
   pool(exec).run(
       [](const void* j, int64_t begin, int64_t end, int) {
         const AttentionJob& job = *static_cast<const AttentionJob*>(j);
         for (int64_t task = begin; task < end; ++task) combine(*job.args, block_of(job, task));
       },
-      &job, tasks);
+      &job, cut * job.blocks_a_tile);
 }
 
 // ---- sampling ------------------------------------------------------------------------------
