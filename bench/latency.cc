@@ -64,12 +64,14 @@ double first_token_ms(const orlop::Request& r) {
 }
 
 struct Company {
-  double alone_median, p50, p99, worst, first_token;
+  double p50, p99, worst, first_token;
 };
 
-// The streams decode `quiet` tokens each by themselves, then beside the long prompt until its first
-// token.
+// The streams decode; after 80 tokens of each the guest comes (long_prompt > 0), and times between
+// tokens are taken until its first token; or none comes, and they are taken for the next 720: about
+// as many, since a stream's step gets longer with its context.
 Company measure(const orlop::Engine& engine, int long_prompt, int seed) {
+  constexpr int quiet = 80, alone = 800;
   orlop::Queue queue = engine.queue().value();
   std::vector<orlop::Request> all;
   for (int i = 0; i < streams; ++i) {
@@ -78,31 +80,33 @@ Company measure(const orlop::Engine& engine, int long_prompt, int seed) {
     p.tag = static_cast<std::uint64_t>(i);
     all.push_back(engine.generate(p).value());
   }
-  std::vector<double> last(streams, 0), before, during;
+  std::vector<double> last(streams, 0), times;
   std::vector<int> taken(streams, 0);
   orlop::Request guest;
-  bool invited = false;
+  bool begun = false;
   orlop::Output out;
-  while (!invited || guest.info().value().first_token_ns == 0) {
+  const auto ended = [&] {
+    return long_prompt ? begun && guest.info().value().first_token_ns != 0
+                       : *std::min_element(taken.begin(), taken.end()) > alone;
+  };
+  while (!ended()) {
     const auto tag = queue.wait(std::chrono::milliseconds(500)).value();
     if (!tag || *tag >= streams) continue;
     if (all[*tag].get(out, std::chrono::microseconds(0)).value() != orlop::Got::output) continue;
     const double t = now_ms();
     const auto n = static_cast<int>(out.tokens().size());
     double& l = last[*tag];
-    int& k = taken[*tag];
-    k += n;
-    if (l > 0 && k > 16)
-      for (int i = 0; i < n; ++i) (invited ? during : before).push_back((t - l) / n);
+    taken[*tag] += n;
+    if (begun)
+      for (int i = 0; i < n; ++i) times.push_back((t - l) / n);
     l = t;
-    if (!invited && *std::min_element(taken.begin(), taken.end()) > 80) {
-      orlop::Params p = request(tokens(long_prompt, seed + 7), 2);
-      guest = engine.generate(p).value();
-      invited = true;
+    if (!begun && *std::min_element(taken.begin(), taken.end()) > quiet) {
+      if (long_prompt) guest = engine.generate(request(tokens(long_prompt, seed + 7), 2)).value();
+      begun = true;
     }
   }
-  return {quantile(before, 0.5), quantile(during, 0.5), quantile(during, 0.99),
-          quantile(during, 1), first_token_ms(guest)};
+  return {quantile(times, 0.5), quantile(times, 0.99), quantile(times, 1),
+          long_prompt ? first_token_ms(guest) : 0};
 }
 
 double prefill_alone(const orlop::Engine& engine, int n, int seed) {
@@ -111,38 +115,36 @@ double prefill_alone(const orlop::Engine& engine, int n, int seed) {
   return first_token_ms(r);
 }
 
+void show(const char* what, const Company& c, double median, double alone) {
+  std::printf("%-28s p50 %.2f  p99 %.2f  worst %.2f x the undisturbed median; first token of the "
+              "long prompt %.2f x alone\n", what, c.p50 / median, c.p99 / median, c.worst / median,
+              c.first_token / alone);
+}
+
 void company(const std::string& model, int threads, int long_prompt) {
   double alone, median;
   {
     const orlop::Engine e = open(model, threads, ",\"step_tokens\":512");
     prefill_alone(e, 600, 1);
     alone = prefill_alone(e, long_prompt, 2);
-    const Company c = measure(e, long_prompt, 11);
-    median = c.alone_median;
-    std::printf("%d streams alone: median between tokens %.1f ms; prompt of %d alone: first token "
-                "after %.0f ms\n", streams, median, long_prompt, alone);
-    std::printf("%-28s p50 %.2f  p99 %.2f  worst %.2f x the undisturbed median; long prompt %.2f x "
-                "alone\n", "chunks of 512, no target:", c.p50 / median, c.p99 / median,
-                c.worst / median, c.first_token / alone);
+    const Company c = measure(e, 0, 10);
+    median = c.p50;
+    std::printf("%d streams undisturbed: %.1f ms between tokens (p99 %.2f x); prompt of %d alone: "
+                "first token after %.0f ms\n", streams, median, c.p99 / median, long_prompt, alone);
+    show("chunks of 512, no target:", measure(e, long_prompt, 11), median, alone);
   }
-  for (const double factor : {1.5, 1.8}) {
-    char config[100];
+  for (const double factor : {1.6, 1.8, 2.0}) {
+    char config[100], what[60];
     std::snprintf(config, sizeof config, ",\"step_tokens\":512,\"itl_target_ms\":%.2f",
                   factor * median);
+    std::snprintf(what, sizeof what, "itl_target_ms %.1f x median:", factor);
     const orlop::Engine e = open(model, threads, config);
     prefill_alone(e, 2000, 3);
     measure(e, 1000, 5);  // the cost model has seen such steps
-    const Company c = measure(e, long_prompt, 12);
-    std::printf("itl_target_ms %.1f x median:   p50 %.2f  p99 %.2f  worst %.2f x its undisturbed "
-                "median (%.1f ms); long prompt %.2f x alone\n", factor, c.p50 / c.alone_median,
-                c.p99 / c.alone_median, c.worst / c.alone_median, c.alone_median,
-                c.first_token / alone);
+    show(what, measure(e, long_prompt, 12), median, alone);
   }
   const orlop::Engine e = open(model, threads, ",\"step_tokens\":8192");
-  const Company c = measure(e, long_prompt, 13);
-  std::printf("%-28s p50 %.2f  p99 %.2f  worst %.2f x; long prompt %.2f x alone\n",
-              "in one piece:", c.p50 / c.alone_median, c.p99 / c.alone_median,
-              c.worst / c.alone_median, c.first_token / alone);
+  show("in one piece:", measure(e, long_prompt, 13), median, alone);
 }
 
 void cached_prefix(const std::string& model, int threads) {
