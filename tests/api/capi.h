@@ -11,6 +11,19 @@
 
 #include "orlop/orlop.h"
 
+/* gcc says it with macros, clang with features. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
 static int failures, cases;
 
 #define CHECK(c)                                                     \
