@@ -57,8 +57,8 @@ void overhead(int sequences, int steps, bool reads) {
   const EngineStats after = rig.engine->stats();
   const auto n = static_cast<double>(after.steps - before.steps);
   const auto part = [&](uint64_t ns) { return static_cast<double>(ns) / n / 1000; };
-  std::printf("%4d sequences, %s: %.1f us a step by the wall; plan %.1f, pack and model's shell "
-              "%.1f, sampling's shell %.1f, commit and hand over %.1f\n",
+  std::printf("%4d sequences, %s: %.1f us a step by the wall; plan %.1f, the model's shell %.1f, "
+              "sampling's shell %.1f, commit and hand over %.1f\n",
               sequences, reads ? "one thread reads all" : "no one reads", wall / n / 1000,
               part(after.plan_ns), part(after.forward_ns), part(after.sample_ns),
               part(after.commit_ns));

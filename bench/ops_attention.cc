@@ -2,10 +2,7 @@
 // rows (prefill), and kv_store, relative to bf16 in the same run. Decode walks over the caches of
 // many layers, so that they come from memory as in a real step. `bench_ops_attention [threads
 // [context [layers [isa]]]]`
-#include <time.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -14,30 +11,12 @@
 
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/threads.h"
+#include "timing.h"
 
 using namespace orlop;
+using namespace orlop::timing;
 
 namespace {
-
-// With one thread its own CPU time is taken, which other work on the machine disturbs less.
-bool alone = false;
-double now() {
-  timespec t;
-  if (alone && clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0)
-    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-template <class F>
-double best_of(int repetitions, const F& f) {
-  double best = 1e9;
-  for (int i = 0; i < repetitions; ++i) {
-    const double begin = now();
-    f();
-    best = std::min(best, now() - begin);
-  }
-  return best;
-}
 
 struct Cost {
   double decode, prefill, store;  // seconds: a layer's row; a row of 512; a row

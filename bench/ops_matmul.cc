@@ -5,8 +5,6 @@
 #include <immintrin.h>
 
 #include <algorithm>
-#include <chrono>
-#include <ctime>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,21 +16,12 @@
 #include "backend/cpu/threads.h"
 #include "base/half.h"
 #include "ops/format.h"
+#include "timing.h"
 
 using namespace orlop;
+using namespace orlop::timing;
 
 namespace {
-
-bool alone = false;  // one thread: count its CPU time, not what others take of the core
-
-double now() {
-  if (alone) {
-    timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-  }
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 struct Memory {
   explicit Memory(size_t n) : p(static_cast<unsigned char*>(std::aligned_alloc(1 << 21, (n >> 21 << 21) + (2 << 21)))), bytes(n) {

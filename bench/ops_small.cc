@@ -1,44 +1,22 @@
 // Times the ops apart from matmul on this machine: fork and join, attention (decode with one long
 // sequence, prefill), norm, kv_store, sampling. `bench_ops_small [threads]`; the best of several
 // repetitions, with bytes moved or products made a second.
-#include <time.h>
-
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <random>
 #include <vector>
 
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/ops.h"
 #include "backend/cpu/threads.h"
+#include "timing.h"
 
 using namespace orlop;
+using namespace orlop::timing;
 
 namespace {
-
-// With one thread its own CPU time is taken, which other work on the machine disturbs less.
-bool alone = false;
-double now() {
-  if (!alone)
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  timespec t;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-double best_of(int repetitions, const std::function<void()>& f) {
-  double best = 1e9;
-  for (int i = 0; i < repetitions; ++i) {
-    const double begin = now();
-    f();
-    best = std::min(best, now() - begin);
-  }
-  return best;
-}
 
 std::vector<float> normals(size_t n) {
   std::mt19937 engine(1);

@@ -117,6 +117,16 @@ struct PlanRig {
   }
 };
 
+// First come, first served, nothing kept free unless told.
+inline SchedulerLimits limits(int32_t step = 64, int32_t seqs = 8, int64_t watermark = 0) {
+  SchedulerLimits l;
+  l.step_tokens = step;
+  l.max_seqs = seqs;
+  l.watermark = watermark;
+  l.length_ns = 0;
+  return l;
+}
+
 inline const PlanSeq* find(const StepPlan& plan, const Sequence* s) {
   for (const PlanSeq& p : plan.seqs)
     if (p.sequence == s) return &p;

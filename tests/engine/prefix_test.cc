@@ -6,14 +6,6 @@ using namespace orlop;
 using namespace orlop::test;
 
 namespace {
-SchedulerLimits limits(int32_t step = 64, int32_t seqs = 8) {
-  SchedulerLimits l;
-  l.step_tokens = step;
-  l.max_seqs = seqs;
-  l.watermark = 0;
-  l.length_ns = 0;
-  return l;
-}
 std::vector<int32_t> join(std::vector<int32_t> a, const std::vector<int32_t>& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;

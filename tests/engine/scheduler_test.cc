@@ -9,14 +9,6 @@ using namespace orlop;
 using namespace orlop::test;
 
 namespace {
-SchedulerLimits limits(int32_t step = 64, int32_t seqs = 8, int64_t watermark = 0) {
-  SchedulerLimits l;
-  l.step_tokens = step;
-  l.max_seqs = seqs;
-  l.watermark = watermark;
-  l.length_ns = 0;
-  return l;
-}
 constexpr int64_t second = 1'000'000'000;
 size_t allocations = 0;
 long until_failure = -1;  // allocations that still succeed; negative: all

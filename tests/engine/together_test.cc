@@ -5,17 +5,6 @@
 using namespace orlop;
 using namespace orlop::test;
 
-namespace {
-SchedulerLimits limits(int32_t step = 64, int32_t seqs = 8) {
-  SchedulerLimits l;
-  l.step_tokens = step;
-  l.max_seqs = seqs;
-  l.watermark = 0;
-  l.length_ns = 0;
-  return l;
-}
-}  // namespace
-
 // ---- samples of one prompt
 
 TEST(samples_start_from_their_leader_s_pages) {
