@@ -324,6 +324,7 @@ void Engine::update_counts(const StepPlan* plan) noexcept {
 // The step's samples fail; the engine lives. What a kernel left half done is not trusted: nothing
 // of it stays in the cache.
 void Engine::fail_step(Status status, const std::string& text) noexcept {
+  count_step();
   const StepPlan& plan = plans_[planned_ ? 1 - current_ : current_];
   for (const PlanSeq& p : plan.seqs) {
     Sample& s = sample_of(p);

@@ -87,6 +87,7 @@ class Engine : private Runner::Sink {
   void settle_plan();  // executes the page moves of a plan made ahead
   void welcome(const StepPlan& plan, int64_t now_ns);
   void finish_step(const StepPlan& plan);
+  void count_step();
   void fail_step(Status status, const std::string& text) noexcept;
   void fail_all(Status status, const std::string& text) noexcept;
   void end_all_samples(Request& request, Finish finish, Status status, const std::string& text);
@@ -129,6 +130,8 @@ class Engine : private Runner::Sink {
   std::atomic<int64_t> in_line_{0};              // samples submitted and never run
 
   uint64_t generated_ = 0;  // in this step
+  int64_t step_counted_ns_ = 0;  // until when step_ns holds this step's time
+  bool step_counted_ = false;
   Counters counters_;
   std::thread thread_;
 };

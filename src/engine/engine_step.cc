@@ -111,6 +111,7 @@ void Engine::finish_step(const StepPlan& plan) {
   Counters::add(counters_.prompt_tokens, prompt_rows);
   Counters::add(counters_.generated_tokens, generated_);
   generated_ = 0;
+  count_step();
   for (const PlanSeq& p : plan.seqs) {
     Sample& s = sample_of(p);
     const int32_t end = p.begin + p.rows;
@@ -135,8 +136,21 @@ void Engine::finish_step(const StepPlan& plan) {
   update_counts(&plan);
 }
 
+// Once before a step's outputs are seen, so that who has them finds their step counted, with its time
+// so far; the rest of its time follows.
+void Engine::count_step() {
+  const int64_t now = monotonic_ns();
+  Counters::add(counters_.step_ns, static_cast<uint64_t>(now - step_counted_ns_));
+  step_counted_ns_ = now;
+  if (step_counted_) return;
+  step_counted_ = true;
+  Counters::add(counters_.steps, 1);
+}
+
 void Engine::step() {
   const int64_t begin = monotonic_ns();
+  step_counted_ns_ = begin;
+  step_counted_ = false;
   if (!planned_) make_plan(current_);
   planned_ = false;
   const int which = current_;
@@ -170,11 +184,9 @@ void Engine::step() {
   } catch (const std::exception& e) {
     fail_step(Status::internal, e.what());
   }
-  const int64_t now = monotonic_ns();
-  Counters::add(counters_.step_ns, static_cast<uint64_t>(now - begin));
-  Counters::set(counters_.last_step_ns, static_cast<uint64_t>(now - begin));
-  Counters::add(counters_.steps, 1);  // who sees the step sees its time
-  counters_.measure_rates(now);
+  count_step();
+  Counters::set(counters_.last_step_ns, static_cast<uint64_t>(step_counted_ns_ - begin));
+  counters_.measure_rates(step_counted_ns_);
 }
 
 }  // namespace orlop
