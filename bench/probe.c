@@ -2,9 +2,10 @@
  *
  *   cc -O2 -pthread bench/probe.c -o probe && ./probe 2
  *
- * read_gbs   bytes read from main memory a second (1 GiB, cut among the threads, each read in order)
- * int8_gops  8-bit multiply-adds counted as two operations, at the rate of vpdpbusd (AVX-512 VNNI) with
- *            every operand in a register; null where the machine has none
+ * read_gbs     bytes read from main memory a second (1 GiB, cut among the threads, each read in order)
+ * int8_gops    8-bit multiply-adds counted as two operations, at the rate of vpdpbusd (AVX-512 VNNI) with
+ *              every operand in a register; null where the machine has none
+ * bf16_gflops  the same of vdpbf16ps (AVX-512 BF16), 64 operations each
  * Each is the best of five runs, since anything else that runs only takes away. Threads are pinned to
  * the first processors that this process may use. */
 #define _GNU_SOURCE
@@ -25,7 +26,8 @@ static const size_t total_bytes = (size_t)1 << 30;
 
 typedef struct job {
   int cpu;
-  const uint64_t* data; /* NULL: the int8 test */
+  const uint64_t* data; /* NULL: the test of products */
+  int bf16;
   size_t words;
   uint64_t result; /* kept, so that nothing is optimized away */
   double begun, ended;
@@ -60,6 +62,7 @@ __attribute__((target("avx512f"))) static uint64_t read_avx512(const uint64_t* p
 
 /* chains independent accumulators hide the latency; asm, so that none is folded or spilled away. */
 #define STEP(n) __asm__ volatile("vpdpbusd %1, %2, %0" : "+v"(s##n) : "v"(x), "v"(y));
+#define STEP_BF16(n) __asm__ volatile("vdpbf16ps %1, %2, %0" : "+v"(s##n) : "v"(x), "v"(y));
 #define EACH(m) m(0) m(1) m(2) m(3) m(4) m(5) m(6) m(7) m(8) m(9) m(10) m(11) m(12) m(13) m(14) \
   m(15) m(16) m(17) m(18) m(19)
 #define ZERO(n) __m512i s##n = _mm512_setzero_si512();
@@ -72,11 +75,27 @@ __attribute__((target("avx512f,avx512vnni"))) static uint64_t multiply_vnni(void
   EACH(JOIN)
   return (uint64_t)_mm512_reduce_or_epi64(x);
 }
+__attribute__((target("avx512f,avx512bf16"))) static uint64_t multiply_bf16(void) {
+  __m512i x = _mm512_set1_epi16(0x3f80), y = _mm512_set1_epi16(0x3f80);
+  EACH(ZERO)
+  long i;
+  for (i = 0; i < rounds; i++) { EACH(STEP_BF16) }
+  EACH(JOIN)
+  return (uint64_t)_mm512_reduce_or_epi64(x);
+}
 #endif
 
 static int has_vnni(void) {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vnni");
+#else
+  return 0;
+#endif
+}
+
+static int has_bf16(void) {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bf16");
 #else
   return 0;
 #endif
@@ -92,7 +111,7 @@ static void* work(void* argument) {
   j->begun = now();
 #if defined(__x86_64__)
   if (!j->data)
-    j->result = multiply_vnni();
+    j->result = j->bf16 ? multiply_bf16() : multiply_vnni();
   else if (__builtin_cpu_supports("avx512f"))
     j->result = read_avx512(j->data, j->words);
   else
@@ -118,10 +137,26 @@ static double timed(job* jobs, int n) {
   return ended - begun;
 }
 
+/* One run of products, if it is better than the best so far: 128 operations an instruction on bytes, 64 on bf16. */
+static double products(job* jobs, int threads, int bf16, double best) {
+  double rate;
+  int i;
+  for (i = 0; i < threads; i++) jobs[i].data = NULL, jobs[i].bf16 = bf16;
+  rate = (bf16 ? 64.0 : 128.0) * chains * rounds * threads / timed(jobs, threads) / 1e9;
+  return rate > best ? rate : best;
+}
+
+static void print_rate(const char* name, int known, double rate) {
+  if (known)
+    printf("\"%s\": %.0f, ", name, rate);
+  else
+    printf("\"%s\": null, ", name);
+}
+
 int main(int argc, char** argv) {
   const int threads = argc > 1 ? atoi(argv[1]) : 2;
   job jobs[max_threads];
-  double read_best = 0, int8_best = 0;
+  double read_best = 0, int8_best = 0, bf16_best = 0;
   uint64_t kept = 0;
   cpu_set_t allowed;
   char* memory;
@@ -145,25 +180,20 @@ int main(int argc, char** argv) {
   }
   for (r = 0; r < repeats; r++) {
     const size_t words = total_bytes / 8 / (size_t)threads / 64 * 64;
-    double gbs, gops;
+    double gbs;
     for (i = 0; i < threads; i++) {
       jobs[i].data = (const uint64_t*)(const void*)memory + (size_t)i * words;
       jobs[i].words = words;
     }
     gbs = (double)words * 8 * threads / timed(jobs, threads) / 1e9;
     if (gbs > read_best) read_best = gbs;
-    if (has_vnni()) {
-      for (i = 0; i < threads; i++) jobs[i].data = NULL;
-      gops = 128.0 * chains * rounds * threads / timed(jobs, threads) / 1e9;
-      if (gops > int8_best) int8_best = gops;
-    }
+    if (has_vnni()) int8_best = products(jobs, threads, 0, int8_best);
+    if (has_bf16()) bf16_best = products(jobs, threads, 1, bf16_best);
     for (i = 0; i < threads; i++) kept ^= jobs[i].result;
   }
   printf("{\"threads\": %d, \"read_gbs\": %.1f, ", threads, read_best);
-  if (has_vnni())
-    printf("\"int8_gops\": %.0f, ", int8_best);
-  else
-    printf("\"int8_gops\": null, ");
+  print_rate("int8_gops", has_vnni(), int8_best);
+  print_rate("bf16_gflops", has_bf16(), bf16_best);
   printf("\"kept\": %d}\n", (int)(kept & 1));
   return 0;
 }

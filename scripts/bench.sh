@@ -5,4 +5,4 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 python3 scripts/fetch_model.py >/dev/null
 args=()
 [ -n "${LLAMA:-}" ] && args+=(--llama "$LLAMA")
-python3 bench/peers.py --model "$MODEL" "${args[@]}"
+python3 bench/cpu_peers.py --gguf "$MODEL" --batches 1,8 "${args[@]}"
