@@ -1,7 +1,9 @@
 // Block layouts: ggml's published definitions (ggml-common.h, ggml-quants.c). All little-endian.
 #include "ops/format.h"
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/half.h"
 
@@ -9,7 +11,7 @@ namespace orlop {
 namespace {
 
 using T = FileType;
-constexpr FormatInfo formats[file_type_count] = {
+constexpr FormatInfo formats[kernel_type_count] = {
     // type, bits, zero, group, min, sub-scales, codebook
     {T::f32, 0, 0, 1, false, false, false},   {T::f16, 0, 0, 1, false, false, false},
     {T::bf16, 0, 0, 1, false, false, false},  {T::q4_0, 4, 8, 32, false, false, false},
@@ -18,6 +20,9 @@ constexpr FormatInfo formats[file_type_count] = {
     {T::q2_k, 2, 0, 16, true, true, false},   {T::q3_k, 3, 4, 16, false, true, false},
     {T::q4_k, 4, 0, 32, true, true, false},   {T::q5_k, 5, 0, 32, true, true, false},
     {T::q6_k, 6, 32, 16, false, true, false}, {T::iq4_nl, 4, 0, 32, false, false, true},
+    {T::f8, 8, 0, 0, false, false, true},     {T::w4, 4, 8, 0, false, false, false},
+    {T::w4z, 4, 0, 0, true, false, false},    {T::w8, 8, 128, 0, false, false, false},
+    {T::w8z, 8, 0, 0, true, false, false},
 };
 
 uint16_t load16(const unsigned char* p) {
@@ -142,11 +147,24 @@ void unpack_group(FileType type, const unsigned char* row, int64_t g, QuantGroup
       out.d = load16(b + 208);
       return;
     }
-    case T::f32:
-    case T::f16:
-    case T::bf16:
+    default:  // floats, and types whose rows come from QuantRows
       return;
   }
+}
+
+float e4m3_to_f32(uint8_t code) {
+  const int exponent = code >> 3 & 15, mantissa = code & 7;
+  if ((code & 0x7f) == 0x7f) return std::numeric_limits<float>::quiet_NaN();
+  const float v = exponent ? std::ldexp(static_cast<float>(8 + mantissa), exponent - 10)
+                           : std::ldexp(static_cast<float>(mantissa), -9);
+  return code & 0x80 ? -v : v;
+}
+
+float dequantize(FileType type, uint8_t code, float scale, float min) {
+  const FormatInfo& f = format_info(type);
+  if (type == T::f8) return scale * e4m3_to_f32(code);
+  const float v = static_cast<float>(code - f.zero_point);
+  return f.has_min ? std::fma(v, scale, min) : v * scale;
 }
 
 void dequantize_row(FileType type, const unsigned char* row, int64_t k, float* out) {

@@ -16,6 +16,7 @@
 namespace orlop {
 
 class Device;
+class QuantRows;
 struct Kernels;
 
 // Where an op runs: kernel table, device, and the backend's own queue (CPU: its thread pool).
@@ -38,6 +39,11 @@ struct LinearDesc {
   int32_t part_count = 0;
   FileType type[max_parts] = {};
   int64_t part_n[max_parts] = {};
+  // Types with scales of their own: elements of k that share one, a multiple of 32; 0: the whole row.
+  // The last group of a row may be shorter.
+  int32_t group[max_parts] = {};
+  // Device memory [k] or null: packed element i multiplies x[k_map[i]] (GPTQ's act_order).
+  const int32_t* k_map = nullptr;
   Glu glu = Glu::none;  // not none: two parts (gate, up) of equal n; outputs act(gate) * up
   Compute compute = Compute::bf16;
 
@@ -50,12 +56,14 @@ struct LinearDesc {
 };
 
 // Host-side description of where a matrix comes from while packing: row r of part p starts at
-// rows[p] + r * row_bytes[p] in the file's own layout (host memory). row_map, if not null, gives
-// the file row for each packed row of that part.
+// rows[p] + r * row_bytes[p] in the file's own layout (host memory), or, where the type's scales
+// stand apart, is what quant[p] gives for it. row_map, if not null, gives the file row for each packed
+// row of that part.
 struct LinearSource {
   const unsigned char* rows[LinearDesc::max_parts] = {};
   size_t row_bytes[LinearDesc::max_parts] = {};
   const int32_t* row_map[LinearDesc::max_parts] = {};
+  const QuantRows* quant[LinearDesc::max_parts] = {};
 };
 
 struct MatmulArgs {

@@ -17,6 +17,9 @@ void require_kv(const KvDesc& kv, const char* op) {
           op, "page_tokens is a multiple of 16, or 8 where the type allows it");
 }
 
+// 255 * 127 * 2^16 fits int32.
+constexpr int64_t max_a8_k = 65536;
+
 }  // namespace
 
 void check_table(const Kernels& k) {
@@ -56,6 +59,13 @@ void check_linear(const LinearDesc& d, const char* what) {
     if (d.k % type.block_elems != 0)
       fail(Status::bad_format, what, ": rows of ", d.k, " elements do not fill blocks of ",
            type.name, " (", type.block_elems, ")");
+    if (static_cast<int>(d.type[p]) >= kernel_type_count)
+      fail(Status::unsupported, what, ": weights of type ", type.name);
+    if (d.group[p] < 0 || d.group[p] % 32 || (d.group[p] && !has_groups(d.type[p])))
+      fail(Status::internal, what, ": groups of ", d.group[p]);
+    if (d.compute == Compute::a8 && d.k > max_a8_k)
+      fail(Status::unsupported, what, ": rows of ", d.k, " elements with compute a8, at most ",
+           max_a8_k, " are possible");
   }
   if (d.glu != Glu::none && (d.part_count != 2 || d.part_n[0] != d.part_n[1]))
     fail(Status::internal, what, ": gate and up must be two parts of equal rows");

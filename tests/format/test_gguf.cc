@@ -79,7 +79,7 @@ TEST(every_type) {
       {FileType::q5_0, 6},  {FileType::q5_1, 7},  {FileType::q8_0, 8},  {FileType::q2_k, 10},
       {FileType::q3_k, 11}, {FileType::q4_k, 12}, {FileType::q5_k, 13}, {FileType::q6_k, 14},
       {FileType::iq4_nl, 20}, {FileType::bf16, 30}};
-  CHECK(ids.size() == file_type_count);
+  CHECK(ids.size() == ggml_type_count);
   for (const auto& [type, id] : ids) {
     const uint64_t bytes = 512 / info(type).block_elems * info(type).block_bytes;
     Gguf g;

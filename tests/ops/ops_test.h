@@ -41,6 +41,11 @@ inline const std::vector<IsaUnderTest>& isas() {
       cpu::fill_ops_avx512(k, true);
       list.push_back({"avx512bf16", k});
     }
+#elif defined(__aarch64__)
+    if (best.level >= cpu::Isa::neon) {
+      cpu::fill_ops_neon(k);
+      list.push_back({"neon", k});
+    }
 #endif
     std::printf("kernels:");
     for (const IsaUnderTest& isa : list) std::printf(" %s", isa.name);

@@ -21,7 +21,7 @@ TEST(quantized_types_equal_gguf) {
   int seen = 0;
   while (at < all.data() + all.size()) {
     FileType type = FileType::f32;
-    for (int t = 0; t < file_type_count; ++t)
+    for (int t = 0; t < ggml_type_count; ++t)
       if (std::strcmp(file_types[t].name, at) == 0) type = static_cast<FileType>(t);
     CHECK(!is_float(type));
     if (is_float(type)) return;
@@ -35,7 +35,7 @@ TEST(quantized_types_equal_gguf) {
     at += 2048;
     ++seen;
   }
-  CHECK(seen == file_type_count - 3);
+  CHECK(seen == ggml_type_count - 3);
 }
 
 TEST(float_types) {

@@ -360,7 +360,7 @@ std::vector<Case> cases_in(const TempDir& folder) {
     const std::string path = folder.write(model + ".gguf", random_gguf(types, 1));
     for (const Compute c : computes) add(model, path, c, kvs[turn++ % 5]);
   };
-  for (int t = 0; t < file_type_count; ++t) {
+  for (int t = 0; t < ggml_type_count; ++t) {
     every.push_back(static_cast<FileType>(t));
     add_file(file_types[t].name, {every.back()});
   }

@@ -13,7 +13,7 @@
 namespace orlop::test {
 
 // The numbers of GGUF's own list of types, in the order of FileType.
-constexpr uint32_t gguf_type[file_type_count] = {0, 1, 30, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 20};
+constexpr uint32_t gguf_type[ggml_type_count] = {0, 1, 30, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 20};
 
 inline std::string random_weights(FileType type, uint64_t elements, std::mt19937_64& random) {
   const FileTypeInfo& t = info(type);

@@ -2,17 +2,26 @@
 #include "backend/cpu/linear.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/threads.h"
 #include "base/half.h"
+#include "base/quant_rows.h"
 #include "ops/format.h"
 
 namespace orlop::cpu {
 namespace {
 
-int64_t groups_of(const LinearDesc& d) { return (d.k + 31) / 32; }
+Span span_of(const LinearDesc& d, int part) {
+  const int64_t groups = (d.k + 31) / 32;
+  return {groups, d.group[part] ? d.group[part] / 32 : groups};
+}
+int64_t bytes_of_tile(const LinearDesc& d, int part) {
+  return tile_bytes(packed_type(d.type[part], d.compute), span_of(d, part));
+}
 
 template <class T>
 T load(const unsigned char* p) {
@@ -59,12 +68,12 @@ void pack_codes(const PackInfo& p, const uint8_t* code, int column, unsigned cha
   }
 }
 
-void pack_quant_column(FileType type, const unsigned char* row, int64_t groups, int column,
+void pack_quant_column(FileType type, const unsigned char* row, const Span& span, int column,
                        unsigned char* tile) {
   const PackInfo& p = pack_info(type);
-  unsigned char* codes = tile + scale_bytes(type, groups);
+  unsigned char* codes = tile + scale_bytes(type, span);
   QuantGroup q;
-  for (int64_t g = 0; g < groups; ++g) {
+  for (int64_t g = 0; g < span.groups; ++g) {
     unpack_group(type, row, g, q);
     pack_codes(p, q.code, column, codes + g * p.code_bytes);
     unsigned char* super = tile + g / p.super_groups * p.super_bytes;
@@ -83,6 +92,24 @@ void pack_quant_column(FileType type, const unsigned char* row, int64_t groups, 
         if (p.has_min) sub[16 * (p.halves + h)] = static_cast<unsigned char>(q.min[h]);
       }
     }
+  }
+}
+
+// A row as QuantRows gives it, with room for codes past k.
+struct QuantRow {
+  std::vector<uint8_t> code;
+  std::vector<float> scale, min;
+};
+void pack_grouped_column(FileType type, const QuantRow& row, const Span& span, int column,
+                         unsigned char* tile) {
+  const PackInfo& p = pack_info(type);
+  unsigned char* codes = tile + scale_bytes(type, span);
+  for (int64_t g = 0; g < span.groups; ++g)
+    pack_codes(p, row.code.data() + 32 * g, column, codes + g * p.code_bytes);
+  const int64_t shares = (span.groups + span.share - 1) / span.share;
+  for (int64_t s = 0; s < shares; ++s) {
+    store(tile + s * p.super_bytes + 4 * column, row.scale[static_cast<size_t>(s)]);
+    if (p.has_min) store(tile + s * p.super_bytes + 64 + 4 * column, row.min[static_cast<size_t>(s)]);
   }
 }
 
@@ -131,35 +158,43 @@ int64_t linear_tiles(const LinearDesc& d) {
 }
 
 size_t linear_bytes(const LinearDesc& d) {
-  const int64_t groups = groups_of(d);
   int64_t bytes = 0;
-  for (int p = 0; p < d.part_count; ++p)
-    bytes += (d.part_n[p] + 15) / 16 * tile_bytes(packed_type(d.type[p], d.compute), groups);
+  for (int p = 0; p < d.part_count; ++p) bytes += (d.part_n[p] + 15) / 16 * bytes_of_tile(d, p);
   return static_cast<size_t>(bytes);
 }
 
 void linear_pack(const LinearDesc& d, const LinearSource& source, int64_t begin, int64_t end,
                  void* packed) {
-  const int64_t groups = groups_of(d);
+  const int64_t groups = (d.k + 31) / 32;
+  QuantRow quant;
   const auto pack_tile = [&](int part, int64_t tile, unsigned char* to) {
     const FileType file = d.type[part], type = packed_type(file, d.compute);
-    std::memset(to, 0, static_cast<size_t>(tile_bytes(type, groups)));
+    const Span span = span_of(d, part);
+    std::memset(to, 0, static_cast<size_t>(tile_bytes(type, span)));
     const int64_t columns = std::min<int64_t>(16, d.part_n[part] - tile * 16);
     for (int c = 0; c < columns; ++c) {
       const int64_t r = tile * 16 + c;
       const int64_t file_row = source.row_map[part] ? source.row_map[part][r] : r;
+      if (has_groups(file)) {
+        // Codes past k are multiplied by zeros; they are the zero point all the same.
+        quant.code.assign(static_cast<size_t>(groups * 32), pack_info(type).zero);
+        quant.scale.resize(static_cast<size_t>(groups));
+        quant.min.resize(static_cast<size_t>(groups));
+        source.quant[part]->row(file_row, quant.code.data(), quant.scale.data(), quant.min.data());
+        pack_grouped_column(type, quant, span, c, to);
+        continue;
+      }
       const unsigned char* row =
           source.rows[part] + static_cast<size_t>(file_row) * source.row_bytes[part];
       if (is_float(file))
         pack_float_column(file, type, row, d.k, c, to);
       else
-        pack_quant_column(file, row, groups, c, to);
+        pack_quant_column(file, row, span, c, to);
     }
   };
   unsigned char* to = static_cast<unsigned char*>(packed);
   if (d.glu != Glu::none) {
-    const int64_t gate = tile_bytes(packed_type(d.type[0], d.compute), groups);
-    const int64_t up = tile_bytes(packed_type(d.type[1], d.compute), groups);
+    const int64_t gate = bytes_of_tile(d, 0), up = bytes_of_tile(d, 1);
     for (int64_t t = begin; t < end; ++t) {
       pack_tile(0, t, to + t * (gate + up));
       pack_tile(1, t, to + t * (gate + up) + gate);
@@ -168,8 +203,7 @@ void linear_pack(const LinearDesc& d, const LinearSource& source, int64_t begin,
   }
   int64_t first = 0;
   for (int p = 0; p < d.part_count; ++p) {
-    const int64_t tiles = (d.part_n[p] + 15) / 16;
-    const int64_t bytes = tile_bytes(packed_type(d.type[p], d.compute), groups);
+    const int64_t tiles = (d.part_n[p] + 15) / 16, bytes = bytes_of_tile(d, p);
     for (int64_t t = std::max(begin, first); t < std::min(end, first + tiles); ++t)
       pack_tile(p, t - first, to + (t - first) * bytes);
     first += tiles;
@@ -177,15 +211,25 @@ void linear_pack(const LinearDesc& d, const LinearSource& source, int64_t begin,
   }
 }
 
-void expand_group(FileType type, const unsigned char* tile, int64_t groups, int64_t g, int begin,
+void expand_group(FileType type, const unsigned char* tile, const Span& span, int64_t g, int begin,
                   int end, ExpandedGroup& out) {
   const PackInfo& p = pack_info(type);
-  const unsigned char* codes = tile + scale_bytes(type, groups) + g * p.code_bytes;
+  const unsigned char* codes = tile + scale_bytes(type, span) + g * p.code_bytes;
   for (int k = 0; k < 32; ++k) {
     for (int c = begin; c < end; ++c) {
-      const int code = packed_code(p, codes, k, c);
-      out.code[k][c] = static_cast<int16_t>(p.codebook ? iq4_nl_values[code] : code - p.zero);
+      const uint8_t code = packed_code(p, codes, k, c);
+      out.code[k][c] = type == FileType::f8 ? e4m3_to_f32(code)
+                       : p.codebook         ? iq4_nl_values[code]
+                                            : static_cast<float>(code - p.zero);
     }
+  }
+  if (p.grouped) {
+    const unsigned char* share = tile + g / span.share * p.super_bytes;
+    for (int c = begin; c < end; ++c) {
+      out.scale[0][c] = out.scale[1][c] = load<float>(share + 4 * c);
+      out.min[0][c] = out.min[1][c] = p.has_min ? load<float>(share + 64 + 4 * c) : 0.0f;
+    }
+    return;
   }
   const unsigned char* super = tile + g / p.super_groups * p.super_bytes;
   const int header = p.has_min ? 64 : 32;
@@ -235,25 +279,28 @@ void embed(const Exec& exec, const EmbedArgs& args) {
     const LinearDesc& d = *a.desc;
     const FileType type = packed_type(d.type[0], d.compute);
     const PackInfo& info = pack_info(type);
-    const int64_t groups = groups_of(d);
+    const Span span = span_of(d, 0);
     ExpandedGroup q;
     float w[32][16];
     for (int64_t r = begin; r < end; ++r) {
       const unsigned char* tile = static_cast<const unsigned char*>(a.packed) +
-                                  a.ids[r] / 16 * tile_bytes(type, groups);
+                                  a.ids[r] / 16 * tile_bytes(type, span);
       const int c = a.ids[r] % 16;
       float* out = a.out + r * d.k;
-      for (int64_t g = 0; g < groups; ++g) {
+      for (int64_t g = 0; g < span.groups; ++g) {
         const int n = static_cast<int>(std::min<int64_t>(32, d.k - 32 * g));
         if (info.low_bits == 0) {
           expand_floats(type, tile, g, c, c + 1, w);
           for (int i = 0; i < n; ++i) out[32 * g + i] = w[i][c] * a.scale;
           continue;
         }
-        expand_group(type, tile, groups, g, c, c + 1, q);
+        expand_group(type, tile, span, g, c, c + 1, q);
         for (int i = 0; i < n; ++i) {
-          float v = q.scale[i / 16][c] * static_cast<float>(q.code[i][c]);
-          if (info.has_min) v += q.min[i / 16][c];
+          float v = q.scale[i / 16][c] * q.code[i][c];
+          if (info.grouped && info.has_min)
+            v = std::fma(q.code[i][c], q.scale[0][c], q.min[0][c]);
+          else if (info.has_min)
+            v += q.min[i / 16][c];
           out[32 * g + i] = v * a.scale;
         }
       }

@@ -16,23 +16,37 @@ constexpr int64_t cache_bytes = 320 << 10;
 // Below this many activations the calling thread prepares them alone: waking threads costs more.
 constexpr int64_t alone_elems = 16 << 10;
 
+// Rows in blocks of 1 << top, the rest in smaller powers of two.
 struct Block {
   int64_t row;
   int rows, index;  // rows = 1 << index
 };
-int64_t block_count(int64_t m) { return m / 8 + __builtin_popcountll(m % 8); }
-Block block_at(int64_t m, int64_t b) {
-  if (b < m / 8) return {b * 8, 8, 3};
-  int64_t row = m / 8 * 8;
-  for (int index = 2, left = static_cast<int>(b - m / 8);; --index) {
+int64_t block_count(int64_t m, int top) {
+  return (m >> top) + __builtin_popcountll(static_cast<uint64_t>(m & ((1 << top) - 1)));
+}
+Block block_at(int64_t m, int top, int64_t b) {
+  const int64_t full = m >> top;
+  if (b < full) return {b << top, 1 << top, top};
+  int64_t row = full << top;
+  for (int index = top - 1, left = static_cast<int>(b - full);; --index) {
     if (!((m >> index) & 1)) continue;
     if (left-- == 0) return {row, 1 << index, index};
     row += 1 << index;
   }
 }
 
+// What prepared activations look like: groups of 32 in int8, floats, int8 with one scale a row.
+enum Kind { ints, floats, token_ints, kinds };
+Kind kind_of(FileType type, Compute compute) {
+  const PackInfo& f = pack_info(type);
+  if (f.low_bits == 0 || type == FileType::f8) return floats;
+  if (compute == Compute::int8) return ints;
+  return compute != Compute::a8 ? floats : f.grouped ? token_ints : ints;
+}
+
 struct Part {
   FileType type;
+  Span span;
   TileFns fns;
   const unsigned char* packed;
   int64_t tile_bytes, first_pair, tiles, first_column, columns;
@@ -44,10 +58,12 @@ struct Job {
   const MatmulArgs* args;
   const MatmulIsa* isa;
   int64_t groups, pairs, blocks, chunk_blocks;  // chunk_blocks: row blocks that share the cache
+  int top;  // blocks of 1 << top rows
   bool split_rows;
-  PrepareFn prepare[2];
-  unsigned char* act[2];
-  int64_t act_row_bytes[2];
+  float* mapped;  // [m, k] in the packed order of k, or null
+  PrepareFn prepare[kinds];
+  unsigned char* act[kinds];
+  int64_t act_row_bytes[kinds];
   int parts;
   Part part[LinearDesc::max_parts];
 };
@@ -55,13 +71,20 @@ struct Job {
 void prepare_rows(const void* p, int64_t begin, int64_t end, int) {
   const Job& job = *static_cast<const Job*>(p);
   const MatmulArgs& a = *job.args;
+  const int64_t k = a.desc->k;
   for (int64_t b = begin; b < end; ++b) {
-    const Block block = block_at(a.m, b);
-    for (int kind = 0; kind < 2; ++kind) {
-      if (!job.prepare[kind]) continue;
-      for (int r = 0; r < block.rows; ++r)
-        job.prepare[kind](a.x + (block.row + r) * a.x_stride, a.desc->k, job.groups, block.rows, r,
-                          job.act[kind] + block.row * job.act_row_bytes[kind]);
+    const Block block = block_at(a.m, job.top, b);
+    for (int r = 0; r < block.rows; ++r) {
+      const float* x = a.x + (block.row + r) * a.x_stride;
+      if (job.mapped) {
+        float* to = job.mapped + (block.row + r) * k;
+        for (int64_t i = 0; i < k; ++i) to[i] = x[a.desc->k_map[i]];
+        x = to;
+      }
+      for (int kind = 0; kind < kinds; ++kind)
+        if (job.prepare[kind])
+          job.prepare[kind](x, k, job.groups, block.rows, r,
+                            job.act[kind] + block.row * job.act_row_bytes[kind]);
     }
   }
 }
@@ -80,24 +103,24 @@ void run_pair(const Job& job, int64_t pair, int64_t block_begin, int64_t block_e
   const unsigned char* tile1 = glu ? job.part[1].packed + tile * job.part[1].tile_bytes
                                : two ? tile0 + part.tile_bytes
                                      : tile0;
-  const bool same_type = !glu || job.part[1].type == part.type;
+  const bool alike = !glu || (job.part[1].type == part.type && job.part[1].span.share == part.span.share);
   const int64_t column = part.first_column + tile * 16;
-  alignas(64) float c[2 * 8 * 16], up[2 * 8 * 16];
+  alignas(64) float c[2 * 16 * 16], up[2 * 16 * 16];
   Epilogue e;
   e.out_stride = a.out_stride;
   e.accumulate = a.accumulate;
   e.glu = a.desc->glu;
   for (int64_t b = block_begin; b < block_end; ++b) {
-    const Block block = block_at(a.m, b);
+    const Block block = block_at(a.m, job.top, b);
     e.rows = block.rows;
     e.c = c;
     e.up = c + 16 * block.rows;
     const TileFn fn = part.fns.rows[block.index];
-    fn(tile0, same_type ? tile1 : tile0, part.act + block.row * part.act_row_bytes, job.groups, c);
-    if (!same_type) {
+    fn(tile0, alike ? tile1 : tile0, part.act + block.row * part.act_row_bytes, part.span, c);
+    if (!alike) {
       const Part& second = job.part[1];
       second.fns.rows[block.index](tile1, tile1, second.act + block.row * second.act_row_bytes,
-                                   job.groups, up);
+                                   second.span, up);
       e.up = up;
     }
     for (int i = 0; i < (glu || !two ? 1 : 2); ++i) {
@@ -125,18 +148,15 @@ void run_tiles(const void* p, int64_t begin, int64_t end, int) {
       run_pair(job, t, b, std::min(b + job.chunk_blocks, job.blocks));
 }
 
-bool on_int8(FileType type, Compute compute) {
-  return compute == Compute::int8 && pack_info(type).low_bits != 0;
-}
-
 }  // namespace
 
 size_t matmul_workspace(const LinearDesc& d, int64_t m) {
-  bool ints = false, floats = false;
-  for (int p = 0; p < d.part_count; ++p)
-    (on_int8(d.type[p], d.compute) ? ints : floats) = true;
-  const int64_t groups = (d.k + 31) / 32;
-  return static_cast<size_t>(m * groups * (int8_chunk * ints + fp32_chunk * floats) + 128);
+  bool used[kinds] = {};
+  for (int p = 0; p < d.part_count; ++p) used[kind_of(d.type[p], d.compute)] = true;
+  const int64_t groups = (d.k + 31) / 32, wide = fp32_chunk;  // the widest form of floats
+  const int64_t row = groups * (int8_chunk * (used[ints] + used[token_ints]) + wide * used[floats]) +
+                      (d.k_map ? 4 * d.k : 0);
+  return static_cast<size_t>(m * row + 128);
 }
 
 void matmul_run(const Exec& exec, const MatmulArgs& args, const MatmulIsa& isa, const ComputeIsa& bf16) {
@@ -147,35 +167,44 @@ void matmul_run(const Exec& exec, const MatmulArgs& args, const MatmulIsa& isa, 
   job.args = &args;
   job.isa = &isa;
   job.groups = (d.k + 31) / 32;
-  job.blocks = block_count(args.m);
   job.parts = d.part_count;
 
-  // Area 0: int8 activations, area 1: float ones; a part uses one of them.
+  const ComputeIsa* compute[kinds];
+  compute[ints] = &isa.int8;
+  compute[floats] = d.compute == Compute::fp32 ? &isa.fp32 : &bf16;
+  compute[token_ints] = &isa.a8;
   unsigned char* area = reinterpret_cast<unsigned char*>(
       (reinterpret_cast<uintptr_t>(args.workspace) + 63) / 64 * 64);
-  bool used[2] = {};
-  for (int p = 0; p < d.part_count; ++p) used[on_int8(d.type[p], d.compute) ? 0 : 1] = true;
-  const ComputeIsa* const compute[2] = {&isa.int8, d.compute == Compute::fp32 ? &isa.fp32 : &bf16};
-  for (int kind = 0; kind < 2; ++kind) {
+  bool used[kinds] = {};
+  job.top = 4;
+  for (int p = 0; p < d.part_count; ++p) {
+    const Kind kind = kind_of(d.type[p], d.compute);
+    used[kind] = true;
+    job.part[p].type = packed_type(d.type[p], d.compute);
+    job.part[p].fns = compute[kind]->fns[static_cast<int>(job.part[p].type)];
+    if (!job.part[p].fns.rows[4]) job.top = 3;
+  }
+  job.blocks = block_count(args.m, job.top);
+  for (int kind = 0; kind < kinds; ++kind) {
     if (!used[kind]) continue;
     job.prepare[kind] = compute[kind]->prepare;
     job.act_row_bytes[kind] = job.groups * compute[kind]->chunk;
     job.act[kind] = area;
     area += args.m * job.act_row_bytes[kind];
   }
+  if (d.k_map) job.mapped = reinterpret_cast<float*>(area);
 
   const bool glu = d.glu != Glu::none;
   const unsigned char* packed = static_cast<const unsigned char*>(args.packed);
   int64_t row_bytes = 0;
   for (int p = 0; p < d.part_count; ++p) {
     Part& part = job.part[p];
-    part.type = packed_type(d.type[p], d.compute);
-    const int kind = on_int8(d.type[p], d.compute) ? 0 : 1;
-    part.fns = compute[kind]->fns[static_cast<int>(part.type)];
+    const Kind kind = kind_of(d.type[p], d.compute);
+    part.span = {job.groups, d.group[p] ? d.group[p] / 32 : job.groups};
     part.act = job.act[kind];
     part.act_row_bytes = job.act_row_bytes[kind];
     row_bytes = std::max(row_bytes, part.act_row_bytes);
-    part.tile_bytes = tile_bytes(part.type, job.groups);
+    part.tile_bytes = tile_bytes(part.type, part.span);
     part.tiles = (d.part_n[p] + 15) / 16;
     part.columns = d.part_n[p];
     part.packed = packed;
@@ -190,7 +219,7 @@ void matmul_run(const Exec& exec, const MatmulArgs& args, const MatmulIsa& isa, 
     job.part[0].tile_bytes = job.part[1].tile_bytes = job.part[0].tile_bytes + job.part[1].tile_bytes;
 
   const int threads = pool ? pool->size() : 1;
-  job.chunk_blocks = std::max<int64_t>(1, cache_bytes / (row_bytes * 8));
+  job.chunk_blocks = std::max<int64_t>(1, cache_bytes / (row_bytes << job.top));
   if (job.pairs < 4 * threads && job.blocks >= 2) {
     job.split_rows = true;
     job.chunk_blocks = std::min(job.chunk_blocks, std::max<int64_t>(1, job.blocks / (2 * threads)));

@@ -4,6 +4,8 @@
 // Packed weights. Tiles of 16 output columns; k in groups of 32, padded with zeros. A tile of a
 // quantized type is a region of scales (rounded up to 64 bytes) and then a region of codes.
 //   Scales, per group (legacy types):   d f16[16], then m f16[16] if the type has mins.
+//   Scales, types with groups of their own (f8, w4 .. w8z), per LinearDesc::group elements ("shares"):
+//                                       scale f32[16], then min f32[16] if the type has mins.
 //   Scales, per 8 groups (K types):     d f16[16], then dmin f16[16] if it has mins; then per group
 //                                       scale i8[halves][16] and min i8[halves][16]
 //                                       (q2_k: one byte, scale | min << 4).
@@ -15,10 +17,11 @@
 // so that four consecutive k of a column are one dword. Float types: bf16 pairs, per 4 k
 // [2][16][2]: (k0, k2), (k1, k3), or, for fp32 compute, f32 or f16 files as [k][16].
 //
-// Prepared activations. Rows in blocks of R = 8, then 4, 2, 1 (the block of a row never changes
-// what is computed for it). Per block and group one chunk:
-//   int8: i8[R][32]; f32 scale[R], scale*sum[R]; i32 -sum[R]; f32 scale*sum of each half [2][R];
-//         i32 -sum of each half [2][R]; 4 R bytes unused. 64 R bytes.
+// Prepared activations. Rows in blocks of R = 16 (where every part has kernels for that) or 8, then 4,
+// 2, 1 (the block of a row never changes what is computed for it). Per block and group one chunk:
+//   int8: i8[R][32]; f32 scale[R], scale*sum[R]; i32 -8 sum[R]; f32 scale*sum of each half [2][R];
+//         i32 -sum of each half [2][R]; i32 -128 sum[R]. 64 R bytes.
+//   a8:   as int8, every chunk with the row's one scale.
 //   bf16: bf16[R][32], per 4 k in the order 0 2 1 3; f32 sum[R], sums of the halves [2][R], 4 R bytes
 //         unused. 80 R bytes.
 //   fp32: f32[R][32]. 128 R bytes. bf16 without AVX512-BF16 uses this, its values rounded to bf16.
@@ -32,6 +35,12 @@
 //         weights: the same two sums run over all of k. Without AVX512-BF16: as fp32, on activations
 //         rounded to bf16.
 //   fp32: acc = fma(w, a, acc) for every k, w exactly as dequantize_row gives it.
+// Types with groups of their own, for each of their scales (a "share" of k):
+//   int8: part = fma(float(dot), a_scale, part) over the share's groups of 32, from zero; then
+//         acc = fma(part, w_scale, acc), and fma(sums, w_min, acc) where sums adds up a_scale * sum.
+//   bf16: the two dots run over the whole share, and so do the sums; then as above.
+//   a8:   the integer dot and sum run over the whole share; acc = fma(float(dot), w_scale, acc), then
+//         fma(float(sum), w_min, acc); at the end of k the result is acc * a_scale.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -49,10 +58,11 @@ struct PackInfo {
   uint8_t high_bits;      // 0, 1 (bit plane), 2 (2-bit plane over a 4-bit one)
   uint8_t zero;           // zero point of the unsigned codes as kernels see them
   bool has_min, sub, codebook;
+  bool grouped = false;   // scales for shares of k; codebook then means e4m3
 };
 
 // Indexed by FileType; f32 and f16 rows hold for fp32 compute, packed_type() maps them elsewhere.
-constexpr PackInfo pack_infos[file_type_count] = {
+constexpr PackInfo pack_infos[kernel_type_count] = {
     {2048, 0, 1, 1, 0, 0, 0, false, false, false},    // f32
     {1024, 0, 1, 1, 0, 0, 0, false, false, false},    // f16
     {1024, 0, 1, 1, 0, 0, 0, false, false, false},    // bf16
@@ -67,6 +77,11 @@ constexpr PackInfo pack_infos[file_type_count] = {
     {320, 320, 8, 1, 4, 1, 0, true, true, false},     // q5_k
     {384, 288, 8, 2, 4, 2, 32, false, true, false},   // q6_k
     {256, 32, 1, 1, 4, 0, 128, false, false, true},   // iq4_nl: codebook values + 128
+    {512, 64, 1, 1, 8, 0, 0, false, false, true, true},     // f8
+    {256, 64, 1, 1, 4, 0, 8, false, false, false, true},    // w4
+    {256, 128, 1, 1, 4, 0, 0, true, false, false, true},    // w4z
+    {512, 64, 1, 1, 8, 0, 128, false, false, false, true},  // w8
+    {512, 128, 1, 1, 8, 0, 0, true, false, false, true},    // w8z
 };
 [[gnu::always_inline]] constexpr const PackInfo& pack_info(FileType t) {
   return pack_infos[static_cast<int>(t)];
@@ -74,11 +89,17 @@ constexpr PackInfo pack_infos[file_type_count] = {
 [[gnu::always_inline]] constexpr FileType packed_type(FileType t, Compute c) {
   return c != Compute::fp32 && (t == FileType::f32 || t == FileType::f16) ? FileType::bf16 : t;
 }
-[[gnu::always_inline]] constexpr int64_t scale_bytes(FileType t, int64_t groups) {
-  return (groups / pack_info(t).super_groups * pack_info(t).super_bytes + 63) / 64 * 64;
+// What a tile spans: groups of 32, and how many of them share a scale (types with groups of their own).
+struct Span {
+  int64_t groups, share;
+};
+[[gnu::always_inline]] constexpr int64_t scale_bytes(FileType t, const Span& s) {
+  const PackInfo& f = pack_info(t);
+  if (f.grouped) return (s.groups + s.share - 1) / s.share * f.super_bytes;
+  return (s.groups / f.super_groups * f.super_bytes + 63) / 64 * 64;
 }
-[[gnu::always_inline]] constexpr int64_t tile_bytes(FileType t, int64_t groups) {
-  return scale_bytes(t, groups) + groups * pack_info(t).code_bytes;
+[[gnu::always_inline]] constexpr int64_t tile_bytes(FileType t, const Span& s) {
+  return scale_bytes(t, s) + s.groups * pack_info(t).code_bytes;
 }
 
 constexpr int int8_chunk = 64, bf16_chunk = 80, fp32_chunk = 128;  // bytes per row and group
@@ -86,9 +107,9 @@ constexpr int int8_chunk = 64, bf16_chunk = 80, fp32_chunk = 128;  // bytes per 
 // c [2, R, 16] = block of R rows times each of two tiles. The tiles may be one and the same; its
 // second result is not used then.
 using TileFn = void (*)(const unsigned char* tile0, const unsigned char* tile1, const unsigned char* act,
-                        int64_t groups, float* c);
+                        const Span& span, float* c);
 struct TileFns {
-  TileFn rows[4];  // R = 1, 2, 4, 8
+  TileFn rows[5];  // R = 1, 2, 4, 8, and 16 or null
 };
 // Writes row r of a block of `rows` from x [k].
 using PrepareFn = void (*)(const float* x, int64_t k, int64_t groups, int rows, int r,
@@ -110,10 +131,10 @@ struct Epilogue {
 struct ComputeIsa {
   PrepareFn prepare;
   int chunk;  // bytes per row and group that prepare fills
-  TileFns fns[file_type_count];  // by packed type; int8 has none for float types
+  TileFns fns[kernel_type_count];  // by packed type; those that it is not for have none
 };
 struct MatmulIsa {
-  ComputeIsa int8, fp32, bf16;
+  ComputeIsa int8, a8, fp32, bf16;
   void (*epilogue)(const Epilogue&);
 };
 void matmul_run(const Exec& exec, const MatmulArgs& args, const MatmulIsa& isa, const ComputeIsa& bf16);
@@ -134,10 +155,10 @@ extern const ComputeIsa matmul_bf16;
 // One group of a tile in plain numbers, for columns [begin, end): code[k][column] less the zero
 // point (codebook looked up), scale and min of each half. Quantized types.
 struct ExpandedGroup {
-  int16_t code[32][16];
+  float code[32][16];
   float scale[2][16], min[2][16];
 };
-void expand_group(FileType type, const unsigned char* tile, int64_t groups, int64_t g, int begin,
+void expand_group(FileType type, const unsigned char* tile, const Span& span, int64_t g, int begin,
                   int end, ExpandedGroup& out);
 // Float types (packed type): w[k][column].
 void expand_floats(FileType type, const unsigned char* tile, int64_t g, int begin, int end,

@@ -11,7 +11,7 @@ using I = __m256i;
 using F = __m256;
 using Mask = __m256i;
 constexpr int lanes = 8;
-constexpr int int8_rows = 2, fp32_rows = 4;  // 16 registers hold two vectors of each
+constexpr int int8_rows = 2, int8_sums = 4, fp32_rows = 4;  // 16 registers hold two vectors of each
 
 #define OP [[gnu::always_inline]] inline
 OP I load_int(const unsigned char* p) {
@@ -80,6 +80,10 @@ OP F round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROU
 OP I round_to_int(F a) { return _mm256_cvtps_epi32(a); }
 OP F to_float(I a) { return _mm256_cvtepi32_ps(a); }
 OP F as_float(I a) { return _mm256_castsi256_ps(a); }
+OP I as_int(F a) { return _mm256_castps_si256(a); }
+OP F select_equal(I a, I b, F yes, F no) {
+  return _mm256_blendv_ps(no, yes, as_float(_mm256_cmpeq_epi32(a, b)));
+}
 OP F negate(F a) { return _mm256_xor_ps(a, as_float(dwords(INT32_MIN))); }
 OP Mask first_lanes(int n) {
   return _mm256_cmpgt_epi32(dwords(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -104,27 +108,37 @@ OP I iq4_nl_lookup(I v) {  // ggml's iq4_nl codebook + 128
       static_cast<char>(217), static_cast<char>(241)));
   return _mm256_shuffle_epi8(table, v);
 }
-template <int Zero>
-OP I zero_dot(const unsigned char* negated_sum) {
-  if constexpr (Zero == 0 || Zero == 128) {
+// Codes of 8 bits are taken as signed, less 128: the dot of w8z lacks 128 times the sum.
+template <FileType T>
+constexpr bool eight_bits = pack_info(T).low_bits == 8 || T == FileType::iq4_nl;
+template <FileType T>
+constexpr int from_signed = eight_bits<T> ? -1 : 0;  // times 128 sums that a8's dots have too much
+template <FileType T>
+OP I start_unsigned(const unsigned char* slots, int rows, int half);  // matmul_tile.inl
+template <FileType T>
+OP I start_dot(const unsigned char* slots, int rows, int half) {
+  constexpr PackInfo f = pack_info(T);
+  if constexpr (eight_bits<T> && f.zero == 128) {
     return zero_int();
+  } else if constexpr (eight_bits<T>) {
+    return sub_int(zero_int(), broadcast_int(slots + 4 * 7 * rows));
   } else {
-    return _mm256_slli_epi32(broadcast_int(negated_sum), __builtin_ctz(Zero));
+    return start_unsigned<T>(slots, rows, half);
   }
 }
 // vpmaddubsw adds two products in int16: at most 2 * 63 * 127 for codes below 64. Codes of 8 bits are
 // made signed and their sign moved to the activation: at most 2 * 128 * 127.
-template <int Zero>
+template <FileType T>
 struct Dot {
   I w, sign;
   [[gnu::always_inline]] inline explicit Dot(I codes) : w(codes), sign(codes) {
-    if constexpr (Zero == 128) {
+    if constexpr (eight_bits<T>) {
       sign = _mm256_xor_si256(codes, bytes(0x80));
       w = _mm256_abs_epi8(sign);
     }
   }
   [[gnu::always_inline]] inline I add(I acc, I a) const {
-    if constexpr (Zero == 128) a = _mm256_sign_epi8(a, sign);
+    if constexpr (eight_bits<T>) a = _mm256_sign_epi8(a, sign);
     return add_int(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1)));
   }
 };
@@ -143,23 +157,11 @@ OP I bf16_bits(F x) {
 }
 
 #include "backend/cpu/matmul_tile.inl"
-
-using enum FileType;
+#include "backend/cpu/matmul_tables.inl"
 
 }  // namespace
 
-constexpr MatmulIsa matmul_isa = {
-    {prepare_int8, int8_chunk,
-     {{}, {}, {}, int8_fns<q4_0>, int8_fns<q4_1>, int8_fns<q5_0>, int8_fns<q5_1>, int8_fns<q8_0>,
-     int8_fns<q2_k>, int8_fns<q3_k>, int8_fns<q4_k>, int8_fns<q5_k>, int8_fns<q6_k>, int8_fns<iq4_nl>}},
-    {prepare_floats<false>, fp32_chunk,
-     {fp32_fns<f32>, fp32_fns<f16>, fp32_fns<bf16>, fp32_fns<q4_0>, fp32_fns<q4_1>, fp32_fns<q5_0>,
-     fp32_fns<q5_1>, fp32_fns<q8_0>, fp32_fns<q2_k>, fp32_fns<q3_k>, fp32_fns<q4_k>, fp32_fns<q5_k>,
-     fp32_fns<q6_k>, fp32_fns<iq4_nl>}},
-    {prepare_floats<true>, fp32_chunk,
-     {fp32_fns<f32>, fp32_fns<f16>, fp32_fns<bf16>, fp32_fns<q4_0>, fp32_fns<q4_1>, fp32_fns<q5_0>,
-     fp32_fns<q5_1>, fp32_fns<q8_0>, fp32_fns<q2_k>, fp32_fns<q3_k>, fp32_fns<q4_k>, fp32_fns<q5_k>,
-     fp32_fns<q6_k>, fp32_fns<iq4_nl>}},
-    epilogue};
+constexpr MatmulIsa matmul_isa = {compute_int8, compute_a8, compute_floats<false>,
+                                  compute_floats<true>, epilogue};
 
 }  // namespace orlop::cpu::avx2

@@ -11,23 +11,11 @@ namespace orlop::cpu::avx512 {
 namespace {
 
 #include "backend/cpu/matmul_avx512.inl"
-
-using enum FileType;
+#include "backend/cpu/matmul_tables.inl"
 
 }  // namespace
 
-constexpr MatmulIsa matmul_isa = {
-    {prepare_int8, int8_chunk,
-     {{}, {}, {}, int8_fns<q4_0>, int8_fns<q4_1>, int8_fns<q5_0>, int8_fns<q5_1>, int8_fns<q8_0>,
-     int8_fns<q2_k>, int8_fns<q3_k>, int8_fns<q4_k>, int8_fns<q5_k>, int8_fns<q6_k>, int8_fns<iq4_nl>}},
-    {prepare_floats<false>, fp32_chunk,
-     {fp32_fns<f32>, fp32_fns<f16>, fp32_fns<bf16>, fp32_fns<q4_0>, fp32_fns<q4_1>, fp32_fns<q5_0>,
-     fp32_fns<q5_1>, fp32_fns<q8_0>, fp32_fns<q2_k>, fp32_fns<q3_k>, fp32_fns<q4_k>, fp32_fns<q5_k>,
-     fp32_fns<q6_k>, fp32_fns<iq4_nl>}},
-    {prepare_floats<true>, fp32_chunk,
-     {fp32_fns<f32>, fp32_fns<f16>, fp32_fns<bf16>, fp32_fns<q4_0>, fp32_fns<q4_1>, fp32_fns<q5_0>,
-     fp32_fns<q5_1>, fp32_fns<q8_0>, fp32_fns<q2_k>, fp32_fns<q3_k>, fp32_fns<q4_k>, fp32_fns<q5_k>,
-     fp32_fns<q6_k>, fp32_fns<iq4_nl>}},
-    epilogue};
+constexpr MatmulIsa matmul_isa = {compute_int8, compute_a8, compute_floats<false>,
+                                  compute_floats<true>, epilogue};
 
 }  // namespace orlop::cpu::avx512

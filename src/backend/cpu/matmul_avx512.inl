@@ -3,7 +3,8 @@ using I = __m512i;
 using F = __m512;
 using Mask = __mmask16;
 constexpr int lanes = 16;
-constexpr int int8_rows = 4, fp32_rows = 8;  // 32 registers hold two vectors of each
+// 32 registers hold the integer and the float sums of so many rows and vectors of columns
+constexpr int int8_rows = 8, int8_sums = 8, fp32_rows = 8;
 
 #define OP [[gnu::always_inline]] inline
 OP I load_int(const unsigned char* p) { return _mm512_loadu_si512(p); }
@@ -59,6 +60,10 @@ OP F round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM
 OP I round_to_int(F a) { return _mm512_cvtps_epi32(a); }
 OP F to_float(I a) { return _mm512_cvtepi32_ps(a); }
 OP F as_float(I a) { return _mm512_castsi512_ps(a); }
+OP I as_int(F a) { return _mm512_castps_si512(a); }
+OP F select_equal(I a, I b, F yes, F no) {
+  return _mm512_mask_blend_ps(_mm512_cmpeq_epi32_mask(a, b), no, yes);
+}
 OP F negate(F a) { return as_float(_mm512_xor_si512(_mm512_castps_si512(a), dwords(INT32_MIN))); }
 OP Mask first_lanes(int n) { return static_cast<Mask>(n >= 16 ? 0xffff : (1 << n) - 1); }
 OP F load_masked(const float* p, Mask m) { return _mm512_maskz_loadu_ps(m, p); }
@@ -76,16 +81,15 @@ OP I iq4_nl_lookup(I v) {  // ggml's iq4_nl codebook + 128
       static_cast<char>(217), static_cast<char>(241)));
   return _mm512_shuffle_epi8(table, v);
 }
-// Dots start at -zero * sum: every zero point is a power of two.
-template <int Zero>
-OP I zero_dot(const unsigned char* negated_sum) {
-  if constexpr (Zero == 0) {
-    return zero_int();
-  } else {
-    return _mm512_slli_epi32(broadcast_int(negated_sum), __builtin_ctz(Zero));
-  }
+template <FileType T>
+OP I start_unsigned(const unsigned char* slots, int rows, int half);  // matmul_tile.inl
+template <FileType T>
+OP I start_dot(const unsigned char* slots, int rows, int half) {
+  return start_unsigned<T>(slots, rows, half);
 }
-template <int Zero>
+template <FileType T>
+constexpr int from_signed = 0;
+template <FileType T>
 struct Dot {
   I w;
   [[gnu::always_inline]] inline explicit Dot(I codes) : w(codes) {}

@@ -10,22 +10,36 @@
 namespace orlop::cpu::ref {
 namespace {
 
-void prepare_int8(const float* x, int64_t k, int64_t groups, int rows, int r, unsigned char* block) {
-  for (int64_t g = 0; g < groups; ++g) {
-    float v[32];
-    uint32_t largest = 0;
-    for (int i = 0; i < 32; ++i) {
-      v[i] = 32 * g + i < k ? x[32 * g + i] : 0.0f;
-      const uint32_t bits = std::bit_cast<uint32_t>(v[i]) & 0x7fffffffu;
-      largest = bits > largest ? bits : largest;
-    }
+// The bits of the largest magnitude: NaN is larger than all else.
+uint32_t largest_of(const float* x, int64_t n) {
+  uint32_t largest = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t bits = std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu;
+    largest = bits > largest ? bits : largest;
+  }
+  return largest;
+}
+
+struct Int8Scale {
+  float scale, inverse;
+  explicit Int8Scale(uint32_t largest) {
     const float amax = std::bit_cast<float>(largest);
-    float scale = amax / 127.0f, inverse = 127.0f / amax;
+    scale = amax / 127.0f, inverse = 127.0f / amax;
     if (!(amax >= 0x1p-110f)) scale = inverse = 0.0f;
     if (largest >= 0x7f800000u) {
       scale = std::bit_cast<float>(0x7fc00000u);
       inverse = 0.0f;
     }
+  }
+};
+
+void prepare_ints(const float* x, int64_t k, int64_t groups, int rows, int r, unsigned char* block,
+                  const Int8Scale* whole) {
+  for (int64_t g = 0; g < groups; ++g) {
+    float v[32];
+    for (int i = 0; i < 32; ++i) v[i] = 32 * g + i < k ? x[32 * g + i] : 0.0f;
+    const Int8Scale own = whole ? *whole : Int8Scale(largest_of(v, 32));
+    const float scale = own.scale, inverse = own.inverse;
     unsigned char* chunk = block + g * rows * int8_chunk;
     int32_t sum[2] = {};
     for (int i = 0; i < 32; ++i) {
@@ -37,12 +51,22 @@ void prepare_int8(const float* x, int64_t k, int64_t groups, int rows, int r, un
     int32_t* n = reinterpret_cast<int32_t*>(chunk + 32 * rows) + r;
     f[0] = scale;
     f[rows] = scale * static_cast<float>(sum[0] + sum[1]);
-    n[2 * rows] = -(sum[0] + sum[1]);
+    n[2 * rows] = -8 * (sum[0] + sum[1]);
+    n[7 * rows] = -128 * (sum[0] + sum[1]);
     for (int h = 0; h < 2; ++h) {
       f[(3 + h) * rows] = scale * static_cast<float>(sum[h]);
       n[(5 + h) * rows] = -sum[h];
     }
   }
+}
+
+void prepare_int8(const float* x, int64_t k, int64_t groups, int rows, int r, unsigned char* block) {
+  prepare_ints(x, k, groups, rows, r, block, nullptr);
+}
+
+void prepare_a8(const float* x, int64_t k, int64_t groups, int rows, int r, unsigned char* block) {
+  const Int8Scale whole(largest_of(x, k));
+  prepare_ints(x, k, groups, rows, r, block, &whole);
 }
 
 void prepare_fp32(const float* x, int64_t k, int64_t groups, int rows, int r, unsigned char* block) {
@@ -62,42 +86,82 @@ void prepare_bf16(const float* x, int64_t k, int64_t groups, int rows, int r, un
 
 // Type and number of rows R are run-time values here: the reference is to be small.
 [[gnu::noinline]] void any_int8(FileType type, int R, const unsigned char* tile, const unsigned char* act,
-              int64_t groups, float* c) {
+                                const Span& span, float* c) {
   const PackInfo& p = pack_info(type);
-  float acc[8][16] = {};
+  float acc[8][16] = {}, part[8][16] = {}, part_sum[8] = {};
   ExpandedGroup w;
-  for (int64_t g = 0; g < groups; ++g, act += R * int8_chunk) {
-    expand_group(type, tile, groups, g, 0, 16, w);
+  for (int64_t g = 0; g < span.groups; ++g, act += R * int8_chunk) {
+    expand_group(type, tile, span, g, 0, 16, w);
     const float* f = reinterpret_cast<const float*>(act + 32 * R);
+    const bool last = (g + 1) % span.share == 0 || g + 1 == span.groups;
     for (int h = 0; h < p.halves; ++h) {
       for (int r = 0; r < R; ++r) {
         int32_t dot[16] = {};
         for (int i = 32 / p.halves * h; i < 32 / p.halves * (h + 1); ++i) {
           const int a = static_cast<int8_t>(act[32 * r + i]);
-          for (int j = 0; j < 16; ++j) dot[j] += a * w.code[i][j];
+          for (int j = 0; j < 16; ++j) dot[j] += a * static_cast<int>(w.code[i][j]);
         }
         const float sum = f[(p.halves == 2 ? 3 + h : 1) * R + r];
+        part_sum[r] += sum;
         for (int j = 0; j < 16; ++j) {
-          acc[r][j] = std::fma(static_cast<float>(dot[j]), w.scale[h][j] * f[r], acc[r][j]);
-          if (p.has_min) acc[r][j] = std::fma(w.min[h][j], sum, acc[r][j]);
+          const float d = static_cast<float>(dot[j]);
+          if (!p.grouped) {
+            acc[r][j] = std::fma(d, w.scale[h][j] * f[r], acc[r][j]);
+            if (p.has_min) acc[r][j] = std::fma(w.min[h][j], sum, acc[r][j]);
+            continue;
+          }
+          part[r][j] = std::fma(d, f[r], part[r][j]);
+          if (!last) continue;
+          acc[r][j] = std::fma(part[r][j], w.scale[h][j], acc[r][j]);
+          if (p.has_min) acc[r][j] = std::fma(part_sum[r], w.min[h][j], acc[r][j]);
+          part[r][j] = 0;
         }
+        if (last) part_sum[r] = 0;
       }
     }
   }
   std::memcpy(c, acc, sizeof acc[0] * static_cast<size_t>(R));
 }
 
+[[gnu::noinline]] void any_a8(FileType type, int R, const unsigned char* tile, const unsigned char* act,
+                              const Span& span, float* c) {
+  const PackInfo& p = pack_info(type);
+  const float* scale = reinterpret_cast<const float*>(act + 32 * R);  // the same in every chunk
+  float acc[8][16] = {};
+  int32_t dot[8][16] = {}, sum[8] = {};
+  ExpandedGroup w;
+  for (int64_t g = 0; g < span.groups; ++g, act += R * int8_chunk) {
+    expand_group(type, tile, span, g, 0, 16, w);
+    for (int r = 0; r < R; ++r) {
+      for (int i = 0; i < 32; ++i) {
+        const int a = static_cast<int8_t>(act[32 * r + i]);
+        sum[r] += a;
+        for (int j = 0; j < 16; ++j) dot[r][j] += a * static_cast<int>(w.code[i][j]);
+      }
+      if ((g + 1) % span.share && g + 1 != span.groups) continue;
+      for (int j = 0; j < 16; ++j) {
+        acc[r][j] = std::fma(static_cast<float>(dot[r][j]), w.scale[0][j], acc[r][j]);
+        if (p.has_min) acc[r][j] = std::fma(static_cast<float>(sum[r]), w.min[0][j], acc[r][j]);
+        dot[r][j] = 0;
+      }
+      sum[r] = 0;
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int j = 0; j < 16; ++j) c[16 * r + j] = acc[r][j] * scale[r];
+}
+
 [[gnu::noinline]] void any_fp32(FileType type, int R, const unsigned char* tile, const unsigned char* act,
-              int64_t groups, float* c) {
+                                const Span& span, float* c) {
   const PackInfo& p = pack_info(type);
   float acc[8][16] = {};
   ExpandedGroup q;
   float w[32][16];
-  for (int64_t g = 0; g < groups; ++g, act += R * fp32_chunk) {
+  for (int64_t g = 0; g < span.groups; ++g, act += R * fp32_chunk) {
     if (p.low_bits == 0) {
       expand_floats(type, tile, g, 0, 16, w);
     } else {
-      expand_group(type, tile, groups, g, 0, 16, q);
+      expand_group(type, tile, span, g, 0, 16, q);
       for (int i = 0; i < 32; ++i) {
         for (int j = 0; j < 16; ++j) {
           const float code = q.code[i][j], scale = q.scale[i / 16][j];
@@ -152,38 +216,31 @@ void epilogue(const Epilogue& e) {
   }
 }
 
-template <FileType T, int R>
-void tile_int8(const unsigned char* tile0, const unsigned char* tile1, const unsigned char* act,
-               int64_t groups, float* c) {
-  any_int8(T, R, tile0, act, groups, c);
-  if (tile1 != tile0) any_int8(T, R, tile1, act, groups, c + 16 * R);
+using Any = void (*)(FileType, int, const unsigned char*, const unsigned char*, const Span&, float*);
+template <Any any, FileType T, int R>
+void tile(const unsigned char* tile0, const unsigned char* tile1, const unsigned char* act,
+          const Span& span, float* c) {
+  any(T, R, tile0, act, span, c);
+  if (tile1 != tile0) any(T, R, tile1, act, span, c + 16 * R);
 }
-template <FileType T, int R>
-void tile_fp32(const unsigned char* tile0, const unsigned char* tile1, const unsigned char* act,
-               int64_t groups, float* c) {
-  any_fp32(T, R, tile0, act, groups, c);
-  if (tile1 != tile0) any_fp32(T, R, tile1, act, groups, c + 16 * R);
-}
-template <FileType T>
-constexpr TileFns int8_fns = {{tile_int8<T, 1>, tile_int8<T, 2>, tile_int8<T, 4>, tile_int8<T, 8>}};
-template <FileType T>
-constexpr TileFns fp32_fns = {{tile_fp32<T, 1>, tile_fp32<T, 2>, tile_fp32<T, 4>, tile_fp32<T, 8>}};
+template <Any any, FileType T>
+constexpr TileFns fns = {
+    {tile<any, T, 1>, tile<any, T, 2>, tile<any, T, 4>, tile<any, T, 8>, nullptr}};
 using enum FileType;
+template <Any any>
+constexpr ComputeIsa compute(PrepareFn prepare, int chunk) {
+  return {prepare, chunk,
+          {fns<any, f32>, fns<any, f16>, fns<any, bf16>, fns<any, q4_0>, fns<any, q4_1>,
+           fns<any, q5_0>, fns<any, q5_1>, fns<any, q8_0>, fns<any, q2_k>, fns<any, q3_k>,
+           fns<any, q4_k>, fns<any, q5_k>, fns<any, q6_k>, fns<any, iq4_nl>, fns<any, f8>,
+           fns<any, w4>, fns<any, w4z>, fns<any, w8>, fns<any, w8z>}};
+}
 
 }  // namespace
 
-constexpr MatmulIsa matmul_isa = {
-    {prepare_int8, int8_chunk,
-     {{}, {}, {}, int8_fns<q4_0>, int8_fns<q4_1>, int8_fns<q5_0>, int8_fns<q5_1>, int8_fns<q8_0>,
-     int8_fns<q2_k>, int8_fns<q3_k>, int8_fns<q4_k>, int8_fns<q5_k>, int8_fns<q6_k>, int8_fns<iq4_nl>}},
-    {prepare_fp32, fp32_chunk,
-     {fp32_fns<f32>, fp32_fns<f16>, fp32_fns<bf16>, fp32_fns<q4_0>, fp32_fns<q4_1>, fp32_fns<q5_0>,
-     fp32_fns<q5_1>, fp32_fns<q8_0>, fp32_fns<q2_k>, fp32_fns<q3_k>, fp32_fns<q4_k>, fp32_fns<q5_k>,
-     fp32_fns<q6_k>, fp32_fns<iq4_nl>}},
-    {prepare_bf16, fp32_chunk,
-     {fp32_fns<f32>, fp32_fns<f16>, fp32_fns<bf16>, fp32_fns<q4_0>, fp32_fns<q4_1>, fp32_fns<q5_0>,
-     fp32_fns<q5_1>, fp32_fns<q8_0>, fp32_fns<q2_k>, fp32_fns<q3_k>, fp32_fns<q4_k>, fp32_fns<q5_k>,
-     fp32_fns<q6_k>, fp32_fns<iq4_nl>}},
-    epilogue};
+constexpr MatmulIsa matmul_isa = {compute<any_int8>(prepare_int8, int8_chunk),
+                                  compute<any_a8>(prepare_a8, int8_chunk),
+                                  compute<any_fp32>(prepare_fp32, fp32_chunk),
+                                  compute<any_fp32>(prepare_bf16, fp32_chunk), epilogue};
 
 }  // namespace orlop::cpu::ref
