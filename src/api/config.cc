@@ -25,6 +25,7 @@ const std::vector<std::string_view> known_keys = {"model",
                                                   "quant_bits",
                                                   "quant_granularity",
                                                   "quant_group_size",
+                                                  "quant_symmetric",
                                                   "dtype",
                                                   "chunked_prefill",
                                                   "enable_prefix_cache",
@@ -83,8 +84,11 @@ void apply(EngineConfig& c, const std::string& key, const Json& v) {
       c.compute = Compute::int8;
     else if (s == "fp32")
       c.compute = Compute::fp32;
+    else if (s == "a8")
+      c.compute = Compute::a8;
     else if (s != "auto")
-      fail(Status::invalid_argument, "compute: must be auto, bf16, int8 or fp32, got ", shown(v));
+      fail(Status::invalid_argument, "compute: must be auto, bf16, int8, a8 or fp32, got ",
+           shown(v));
   } else if (key == "kv_dtype") {
     const std::string s = text_of(k, v);
     if (s == "bf16")
@@ -125,8 +129,8 @@ void apply(EngineConfig& c, const std::string& key, const Json& v) {
       fail(Status::invalid_argument, "load: must be mmap or read, got ", shown(v));
   } else if (key == "debug_poison") {
     c.debug_poison = flag_of(k, v);
-  } else if (key == "quant") {
-    if (text_of(k, v) != "none") unserved(key, v);
+  } else if (key.starts_with("quant")) {
+    // Together, by quant_options().
   } else if (key == "chunked_prefill") {
     c.chunked = flag_of(k, v);
   } else if (key == "enable_prefix_cache") {
@@ -152,6 +156,70 @@ void apply(EngineConfig& c, const std::string& key, const Json& v) {
   } else {
     unserved(key, v);
   }
+}
+
+// The keys quant*, which depend on each other.
+QuantOptions quant_options(const Json& json) {
+  QuantOptions o;
+  const auto find = [&](const char* key) -> const Json* {
+    const auto it = json.find(key);
+    return it == json.end() ? nullptr : &*it;
+  };
+  const Json* quant = find("quant");
+  const std::string kind = quant ? text_of("quant", *quant) : "none";
+  const Json* bits = find("quant_bits");
+  const Json* granularity = find("quant_granularity");
+  const Json* group = find("quant_group_size");
+  const Json* symmetric = find("quant_symmetric");
+  const auto only_with = [&](const Json* value, const char* key, const char* wanted) {
+    if (value)
+      fail(Status::invalid_argument, key, ": needs quant ", wanted, ", got quant \"", kind, "\"");
+  };
+  if (kind == "iq" || kind == "a8w8") {
+    o.kind = QuantOptions::Kind::dynamic;
+  } else {
+    if (kind != "none" && kind != "gptq" && kind != "awq" && kind != "fp8" &&
+        kind != "compressed-tensors")
+      fail(Status::invalid_argument,
+           "quant: must be none, iq, a8w8, gptq, awq, fp8 or compressed-tensors, got ",
+           shown(*quant));
+    if (kind != "none") o.method = kind;
+    only_with(bits, "quant_bits", "\"iq\"");
+    only_with(granularity, "quant_granularity", "\"iq\"");
+    only_with(group, "quant_group_size", "\"iq\"");
+    only_with(symmetric, "quant_symmetric", "\"iq\"");
+    return o;
+  }
+  o.int8_activations = kind == "a8w8";
+  if (bits) {
+    o.bits = static_cast<int32_t>(integer_of("quant_bits", *bits, 1, 64));
+    if (o.int8_activations ? o.bits != 8 : o.bits != 8 && o.bits != 4)
+      fail(Status::invalid_argument, "quant_bits: must be ", o.int8_activations ? "8" : "8 or 4",
+           " with quant \"", kind, "\", got ", o.bits);
+  }
+  bool per_channel = o.int8_activations;
+  if (granularity) {
+    const std::string s = text_of("quant_granularity", *granularity);
+    if (s != "per_channel" && s != "group")
+      fail(Status::invalid_argument, "quant_granularity: must be per_channel or group, got ",
+           shown(*granularity));
+    if (o.int8_activations && s == "group")
+      fail(Status::invalid_argument, "quant_granularity: must be per_channel with quant \"a8w8\"");
+    per_channel = s == "per_channel";
+  }
+  if (group) {
+    o.group = static_cast<int32_t>(integer_of("quant_group_size", *group, 1, 1 << 30));
+    if (o.group != 32 && o.group != 64 && o.group != 128)
+      fail(Status::invalid_argument, "quant_group_size: must be 32, 64 or 128, got ", o.group);
+    if (per_channel)
+      fail(Status::invalid_argument,
+           "quant_group_size: needs quant_granularity \"group\" and quant \"iq\"");
+  } else if (!per_channel) {
+    o.group = 32;
+  }
+  // A minimum beside the scale is worth its bytes where there are 16 codes, not where 256.
+  o.symmetric = symmetric ? flag_of("quant_symmetric", *symmetric) : o.bits == 8;
+  return o;
 }
 
 }  // namespace
@@ -180,6 +248,7 @@ EngineConfig parse_engine_config(std::string_view text) {
     }
     apply(c, key, value);
   }
+  c.quant = quant_options(json);
   if (c.model.empty()) fail(Status::invalid_argument, "model: is required");
   if ((c.kv_type == KvType::int8 || c.kv_type == KvType::uint4) && c.block_size % 16)
     fail(Status::invalid_argument, "block_size: must be a multiple of 16 with kv_dtype ",

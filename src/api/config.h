@@ -7,6 +7,7 @@
 
 #include "base/dtype.h"
 #include "format/mapped_file.h"
+#include "model/quant_options.h"
 
 namespace orlop::api {
 
@@ -14,6 +15,7 @@ struct EngineConfig {
   std::string model;
   std::string device = "cpu";
   std::optional<Compute> compute;  // empty: the backend's choice
+  QuantOptions quant;
   std::optional<KvType> kv_type;   // empty: fp32 with compute fp32, else bf16
   int32_t block_size = 16;         // tokens a page
   std::optional<int64_t> kv_bytes;

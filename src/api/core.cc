@@ -64,7 +64,12 @@ std::shared_ptr<Core> Core::load(const EngineConfig& given, LoadProgress* progre
   settle(config, model_config, *core->exec_.device);
 
   ModelLimits limits;
-  limits.compute = config.compute.value_or(core->backend_->default_compute());
+  const std::optional<Compute> stated = stated_compute(*checkpoint, config.quant);
+  core->compute_why_ = config.compute ? "compute"
+                       : stated       ? "what the weights are made for"
+                                      : "best for this machine";
+  limits.quant = config.quant;
+  limits.compute = config.compute.value_or(stated.value_or(core->backend_->default_compute()));
   limits.kv_type =
       config.kv_type.value_or(limits.compute == Compute::fp32 ? KvType::f32 : KvType::bf16);
   core->kv_ = plan_kv(config, model_config, core->exec_, limits.kv_type, core->file_bytes_);
@@ -136,7 +141,10 @@ Json Core::info() const {
   j["max_position"] = c.max_position;
   j["device"] = config_.device;
   j["compute"] = name(l.compute);
-  j["compute_why"] = config_.compute ? "compute" : "best for this machine";
+  j["compute_why"] = compute_why_;
+  const WeightFacts weights = model_->weight_facts();
+  j["quant"] = weights.quant;
+  j["weights"] = weights.elements;
   j["kernels"] = backend_->describe();
   j["threads"] = backend_->threads();
   j["threads_why"] = backend_->threads_why();

@@ -48,6 +48,7 @@ class Core {
   ModelIdentity identity_;
   SamplingDefaults defaults_;
   std::vector<int32_t> end_tokens_;
+  std::string compute_why_;
   KvPlan kv_;
   uint64_t file_bytes_ = 0;
   double load_seconds_ = 0;

@@ -137,6 +137,12 @@ std::string config_hash(const Config& c, const ModelLimits& limits) {
   return hex(h.end());
 }
 
+// Weights quantized at load are other weights.
+std::string quant_text(const QuantOptions& q) {
+  if (q.kind == QuantOptions::Kind::stored) return "stored";
+  return cat(q.bits, "/", q.group, q.symmetric ? "/symmetric" : "/asymmetric");
+}
+
 }  // namespace
 
 StateFields Core::state_fields() const {
@@ -145,6 +151,7 @@ StateFields Core::state_fields() const {
           {"tokenizer", identity_.tokenizer()},
           {"config", config_hash(model_->config(), l)},
           {"compute", name(l.compute)},
+          {"quant", quant_text(l.quant)},
           {"kv_dtype", name(l.kv_type)},
           {"block_size", std::to_string(l.page_tokens)},
           // A page's layout, and the bits in it, are those of the kernels.

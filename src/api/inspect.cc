@@ -4,6 +4,7 @@
 #include "api/guard.h"
 #include "api/vocabulary.h"
 #include "base/json.h"
+#include "format/quant.h"
 #include "model/config.h"
 
 using namespace orlop;
@@ -127,6 +128,13 @@ OrderedJson inspect(const Checkpoint& c) {
   for (const auto& [type, sum] : formats)
     j["formats"][type] = {
         {"tensors", sum.tensors}, {"elements", sum.elements}, {"bytes", sum.bytes}};
+  j["quantization"] = or_error([&]() -> OrderedJson {
+    const auto scheme = QuantScheme::open(c);
+    if (!scheme) return nullptr;
+    return {{"method", scheme->method()},
+            {"summary", scheme->summary()},
+            {"int8_activations", scheme->int8_activations()}};
+  });
   j["config"] = or_error([&] { return config_json(read_config(c)); });
   j["tokenizer"] = or_error([&] { return tokenizer_json(c); });
   const std::string source = template_source(c);

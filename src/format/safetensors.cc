@@ -17,18 +17,32 @@ constexpr size_t max_header = size_t{100} << 20;  // the format's own limit
 constexpr size_t max_dims = 8;
 constexpr size_t max_name = 1024;
 
+struct NamedType {
+  std::string_view name;
+  FileType type;
+};
+constexpr std::array<NamedType, 8> known_types = {{{"F32", FileType::f32},
+                                                   {"F16", FileType::f16},
+                                                   {"BF16", FileType::bf16},
+                                                   {"F8_E4M3", FileType::f8},
+                                                   {"I8", FileType::int8},
+                                                   {"U8", FileType::uint8},
+                                                   {"I32", FileType::int32},
+                                                   {"I64", FileType::int64}}};
+
 // Types that the format knows and this reader does not take.
-constexpr std::array<std::string_view, 21> other_types = {
-    "BOOL",    "U8",      "I8",          "U16",         "I16",     "U32",       "I32",
-    "U64",     "I64",     "F64",         "F8_E5M2",     "F8_E4M3", "F8_E8M0",   "F8_E4M3FNUZ",
-    "F8_E5M2FNUZ", "F4",  "F6_E2M3",     "F6_E3M2",     "C64",     "U4",        "I4"};
+constexpr std::array<std::string_view, 16> other_types = {
+    "BOOL",        "U16",         "I16", "U32",     "U64",     "F64", "F8_E5M2", "F8_E8M0",
+    "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F4",  "F6_E2M3", "F6_E3M2", "C64", "U4",      "I4"};
 
 FileType type_of(const std::string& dtype, const std::string& where) {
-  if (dtype == "F32") return FileType::f32;
-  if (dtype == "F16") return FileType::f16;
-  if (dtype == "BF16") return FileType::bf16;
-  if (std::find(other_types.begin(), other_types.end(), dtype) != other_types.end())
-    fail(Status::unsupported, where, ": dtype ", dtype, " is not supported (F32, F16, BF16 are)");
+  for (const NamedType& t : known_types)
+    if (dtype == t.name) return t.type;
+  if (std::find(other_types.begin(), other_types.end(), dtype) != other_types.end()) {
+    std::string known;
+    for (const NamedType& t : known_types) known += cat(known.empty() ? "" : ", ", t.name);
+    fail(Status::unsupported, where, ": dtype ", dtype, " is not supported (", known, " are)");
+  }
   fail(Status::bad_format, where, ": unknown dtype \"", printable(dtype), "\"");
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "format/json_keys.h"
 #include "model/config.h"
 
 namespace orlop {
@@ -18,9 +19,6 @@ constexpr int64_t max_positions = int64_t{1} << 30;
 constexpr int64_t max_eos = 64;
 constexpr double max_theta = 1e15;
 constexpr double max_factor = 1e6;
-
-// A number in [low, high] (not NaN), else Error(bad_format) that names file, key and value.
-double checked_number(double v, double low, double high, const std::string& file, const char* key);
 
 Config read_gguf_config(const Checkpoint& checkpoint);
 GenerationDefaults read_gguf_generation_defaults(const Checkpoint& checkpoint);

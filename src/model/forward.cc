@@ -29,7 +29,8 @@ class Decoder final : public Model {
         limits_(limits),
         exec_(exec),
         cache_(config_, limits_, exec_),
-        weights_(load_weights(*checkpoint, config_, arch, limits.compute, exec_, progress)),
+        weights_(load_weights(*checkpoint, config_, arch, limits.compute, limits.quant, exec_,
+                              progress)),
         staging_(*exec_.device, batch_bytes(sampling_arrays)) {
     allocate_workspace();
     upload_rope();
@@ -39,6 +40,7 @@ class Decoder final : public Model {
   const ModelLimits& limits() const override { return limits_; }
   const std::vector<CacheGroup>& groups() const override { return cache_.groups(); }
   size_t weight_bytes() const override { return weights_.bytes; }
+  WeightFacts weight_facts() const override { return weights_.facts; }
   size_t workspace_bytes() const override {
     return storage_.bytes() + 2 * staging_.bytes() + results_.bytes();
   }

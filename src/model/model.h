@@ -3,12 +3,14 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "model/batch.h"
 #include "model/config.h"
+#include "model/quant_options.h"
 #include "ops/device.h"
 
 namespace orlop {
@@ -21,6 +23,13 @@ struct ModelLimits {      // fixed at load; the workspace is sized by them
   int32_t page_tokens = 16;
   KvType kv_type = KvType::bf16;
   Compute compute = Compute::bf16;
+  QuantOptions quant;
+};
+
+// What the matrices of a loaded model hold.
+struct WeightFacts {
+  std::string quant;  // how they were quantized, for people; "none": as floats
+  std::map<std::string, uint64_t> elements;  // of each type
 };
 
 struct LoadProgress {
@@ -42,6 +51,7 @@ class Model {
   virtual const ModelLimits& limits() const = 0;
   virtual const std::vector<CacheGroup>& groups() const = 0;
   virtual size_t weight_bytes() const = 0;
+  virtual WeightFacts weight_facts() const { return {}; }
   virtual size_t workspace_bytes() const = 0;
 
   // Allocates the KV pools: pages[g] pages for group g, and max_seqs seats. Called once, after load.

@@ -1,38 +1,17 @@
 #include "model/pack.h"
 
 #include <csignal>
-#include <cstring>
 #include <mutex>
 #include <system_error>
 #include <thread>
 
 #include "base/checked.h"
-#include "base/half.h"
+#include "format/quant_tensors.h"
 #include "model/weights.h"
 #include "ops/device.h"
 
 namespace orlop {
 namespace {
-
-float element(const FileTensor& t, int64_t i) {
-  const std::byte* p = t.data.data() + static_cast<size_t>(i) * info(t.type).block_bytes;
-  uint16_t h;
-  float f;
-  switch (t.type) {
-    case FileType::f32:
-      std::memcpy(&f, p, 4);
-      return f;
-    case FileType::f16:
-      std::memcpy(&h, p, 2);
-      return f16_to_f32(h);
-    case FileType::bf16:
-      std::memcpy(&h, p, 2);
-      return bf16_to_f32(h);
-    default:
-      fail(Status::unsupported, t.file->path(), ": tensor ", t.name, " is a vector of ",
-           info(t.type).name);
-  }
-}
 
 // Threads of ours take no signal of the host's.
 class BlockSignals {
@@ -62,6 +41,23 @@ void PackPlan::add_vector(float** slot, int64_t n, std::vector<Piece> pieces) {
   vectors_.push_back({slot, n, std::move(pieces), offset});
 }
 
+void PackPlan::add_indices(const int32_t** slot, std::vector<int32_t> values) {
+  const size_t offset = reserve(values.size() * sizeof(int32_t));
+  indices_.push_back({slot, std::move(values), offset});
+}
+
+const QuantRows* PackPlan::keep(std::unique_ptr<QuantRows> rows) {
+  quant_.push_back(std::move(rows));
+  return quant_.back().get();
+}
+
+// The tensors that a piece of a matrix is read from.
+template <class Visit>
+void PackPlan::each_tensor(const Piece& piece, Visit&& visit) {
+  if (!piece.quant) visit(*piece.tensor);
+  for (const FileTensor* t : piece.read_by_quant) visit(*t);
+}
+
 void PackPlan::add_linear(Linear* linear, const Exec& exec, std::vector<Piece> pieces) {
   const size_t offset = reserve(exec.kernels->linear_bytes(linear->desc));
   matrices_.push_back(
@@ -74,12 +70,17 @@ void PackPlan::upload_vectors(unsigned char* storage, const Exec& exec, LoadProg
     values.clear();
     for (const Piece& piece : v.pieces) {
       for (int64_t i = 0; i < piece.rows; ++i)
-        values.push_back(element(
+        values.push_back(float_element(
             *piece.tensor, piece.row_map ? (*piece.row_map)[static_cast<size_t>(i)] : i));
       if (progress) progress->bytes_done += piece.tensor->data.size();
     }
     *v.slot = reinterpret_cast<float*>(storage + v.offset);
     exec.device->upload(*v.slot, values.data(), values.size() * sizeof(float));
+  }
+  for (const Indices& i : indices_) {
+    auto* to = reinterpret_cast<int32_t*>(storage + i.offset);
+    exec.device->upload(to, i.values.data(), i.values.size() * sizeof(int32_t));
+    *i.slot = to;
   }
 }
 
@@ -131,19 +132,22 @@ class PackPlan::Runner {
     const Matrix& m = plan_.matrices_[job.matrix];
     LinearSource source;
     for (size_t p = 0; p < m.pieces.size(); ++p) {
-      const FileTensor& t = *m.pieces[p].tensor;
-      source.rows[p] = reinterpret_cast<const unsigned char*>(t.data.data());
-      source.row_bytes[p] = t.data.size() / static_cast<size_t>(m.pieces[p].rows);
-      if (m.pieces[p].row_map) source.row_map[p] = m.pieces[p].row_map->data();
+      const Piece& piece = m.pieces[p];
+      if (piece.row_map) source.row_map[p] = piece.row_map->data();
+      source.quant[p] = piece.quant;
+      if (piece.quant) continue;
+      source.rows[p] = reinterpret_cast<const unsigned char*>(piece.tensor->data.data());
+      source.row_bytes[p] = piece.tensor->data.size() / static_cast<size_t>(piece.rows);
     }
     exec_.kernels->linear_pack(m.linear->desc, source, job.begin, job.end, m.linear->packed);
 
     std::lock_guard lock(mutex_);
     if (--left_[job.matrix]) return;
-    for (const Piece& piece : m.pieces) {
-      piece.tensor->file->drop(piece.tensor->data);
-      if (progress_) progress_->bytes_done += piece.tensor->data.size();
-    }
+    for (const Piece& piece : m.pieces)
+      each_tensor(piece, [&](const FileTensor& t) {
+        t.file->drop(t.data);
+        if (progress_) progress_->bytes_done += t.data.size();
+      });
   }
 
   PackPlan& plan_;
@@ -163,7 +167,8 @@ void PackPlan::run(unsigned char* storage, const Exec& exec, LoadProgress* progr
     for (const Vector& v : vectors_)
       for (const Piece& p : v.pieces) total += p.tensor->data.size();
     for (const Matrix& m : matrices_)
-      for (const Piece& p : m.pieces) total += p.tensor->data.size();
+      for (const Piece& p : m.pieces)
+        each_tensor(p, [&](const FileTensor& t) { total += t.data.size(); });
     progress->bytes_total = total;
   }
   for (const Matrix& m : matrices_) m.linear->packed = storage + m.offset;

@@ -1,8 +1,10 @@
 // Fills a decoder's weight storage: first a plan of what lies where, then all of it in parallel.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "base/quant_rows.h"
 #include "format/checkpoint.h"
 #include "model/model.h"
 #include "ops/kernels.h"
@@ -14,15 +16,22 @@ struct Linear;
 class PackPlan {
  public:
   struct Piece {
-    const FileTensor* tensor;
+    const FileTensor* tensor;  // floats or ggml's types; unused where quant is set
     int64_t rows;
     const std::vector<int32_t>* row_map;  // file row of each packed row, or null
+    const QuantRows* quant = nullptr;     // kept by keep()
+    std::vector<const FileTensor*> read_by_quant;
   };
 
   // The pieces' rows one after another, as float32. *slot is set by run().
   void add_vector(float** slot, int64_t n, std::vector<Piece> pieces);
-  // linear->desc is complete; linear->packed is set by run().
+  // Numbers on the device, *slot is set by run().
+  void add_indices(const int32_t** slot, std::vector<int32_t> values);
+  // linear->desc is complete but for k_map; linear->packed is set by run().
   void add_linear(Linear* linear, const Exec& exec, std::vector<Piece> pieces);
+
+  // Lives until run() has ended with it.
+  const QuantRows* keep(std::unique_ptr<QuantRows> rows);
 
   size_t bytes() const { return bytes_; }
 
@@ -34,6 +43,11 @@ class PackPlan {
     float** slot;
     int64_t n;
     std::vector<Piece> pieces;
+    size_t offset;
+  };
+  struct Indices {
+    const int32_t** slot;
+    std::vector<int32_t> values;
     size_t offset;
   };
   struct Matrix {
@@ -49,9 +63,13 @@ class PackPlan {
   class Runner;
 
   size_t reserve(size_t bytes);
+  template <class Visit>
+  static void each_tensor(const Piece& piece, Visit&& visit);
   void upload_vectors(unsigned char* storage, const Exec& exec, LoadProgress* progress);
 
   std::vector<Vector> vectors_;
+  std::vector<Indices> indices_;
+  std::vector<std::unique_ptr<QuantRows>> quant_;
   std::vector<Matrix> matrices_;
   size_t bytes_ = 0;
 };

@@ -4,7 +4,10 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "format/quant.h"
+#include "format/quant_tensors.h"
 #include "model/pack.h"
+#include "model/quantize.h"
 #include "ops/ops.h"
 
 namespace orlop {
@@ -45,9 +48,16 @@ struct Part {
 class Builder {
  public:
   Builder(const Checkpoint& checkpoint, const Config& config, const Arch& arch, Compute compute,
-          const Exec& exec)
-      : checkpoint_(checkpoint), config_(config), arch_(arch), compute_(compute), exec_(exec) {
+          const QuantOptions& quant, const Exec& exec)
+      : checkpoint_(checkpoint),
+        config_(config),
+        arch_(arch),
+        compute_(compute),
+        quant_(quant),
+        exec_(exec),
+        scheme_(QuantScheme::open(checkpoint)) {
     gguf_ = checkpoint.kind == Checkpoint::Kind::gguf;
+    check_options();
     if (gguf_ && arch.gguf_pairs_adjacent) {
       q_map_ = adjacent_pairs_map(config.heads);
       k_map_ = adjacent_pairs_map(config.kv_heads);
@@ -59,15 +69,25 @@ class Builder {
     w.layers.resize(static_cast<size_t>(config_.layers));
     const bool tied = head_is_tied();
     const int64_t dim = config_.dim;
+    lookup_ = true;
     add_linear(w.embed, {{embed_name, config_.vocab, nullptr}}, dim,
                // Untied rows are only looked up, never multiplied: keep their exact values.
-               Glu::none, tied ? compute_ : Compute::fp32, false);
+               Glu::none, tied ? head_compute() : Compute::fp32, false);
+    lookup_ = false;
     for (int32_t i = 0; i < config_.layers; ++i) add_layer(w.layers[static_cast<size_t>(i)], i);
     layer_ = -1;
     add_vector(w.final_norm, final_norm_name, ".weight", dim, nullptr);
+    lookup_ = true;
     if (!tied)
-      add_linear(w.head, {{head_name, config_.vocab, nullptr}}, dim, Glu::none, compute_, false);
+      add_linear(w.head, {{head_name, config_.vocab, nullptr}}, dim, Glu::none, head_compute(),
+                 false);
     refuse_leftovers(tied);
+    if (quant_.kind == QuantOptions::Kind::dynamic && !quantized_any_)
+      fail(Status::invalid_argument, "quant: ", checkpoint_.path, " holds no float matrices (they are ",
+           facts_.elements.empty() ? "" : facts_.elements.begin()->first,
+           "); only those can be quantized");
+    facts_.quant = scheme_ ? scheme_->summary() : dynamic_summary();
+    w.facts = facts_;
 
     w.bytes = plan_.bytes();
     w.storage = DeviceBuffer(*exec_.device, w.bytes);
@@ -97,12 +117,34 @@ class Builder {
     add_linear(l.down, {{down_name, dim, nullptr}}, ffn, Glu::none, compute_, config_.mlp_bias);
   }
 
+  void check_options() const {
+    const bool dynamic = quant_.kind == QuantOptions::Kind::dynamic;
+    if (dynamic && scheme_)
+      fail(Status::invalid_argument, "quant: ", checkpoint_.path, " is quantized already (",
+           scheme_->summary(), ")");
+    if (!quant_.method.empty() && (!scheme_ || scheme_->method() != quant_.method))
+      fail(Status::invalid_argument, "quant: ", checkpoint_.path, " is not quantized by ",
+           quant_.method, " but ", scheme_ ? cat("by ", scheme_->method()) : "holds plain weights");
+  }
+
+  std::string dynamic_summary() const {
+    if (quant_.kind != QuantOptions::Kind::dynamic) return "none";
+    return cat(quant_.bits, " bits at load, ",
+               quant_.group ? cat("groups of ", quant_.group) : "a scale per channel",
+               quant_.symmetric ? ", symmetric" : ", asymmetric",
+               quant_.bits == 4 ? "; embedding and head 8 bits" : "",
+               quant_.int8_activations ? "; int8 activations" : "");
+  }
+
   // Attention exponentiates the errors of its scores. On SmolLM2 over 4,096 tokens of text, int8
   // activations everywhere move a logprob by 0.058 on average; with attention's projections in bf16
   // (a quarter of the layers' products) it is 0.048.
   Compute attention_compute() const {
     return compute_ == Compute::int8 ? Compute::bf16 : compute_;
   }
+
+  // Logits are the last to be rounded, and no layer repairs them.
+  Compute head_compute() const { return compute_ == Compute::a8 ? Compute::bf16 : compute_; }
 
   static const std::vector<int32_t>* map(const std::vector<int32_t>& m) {
     return m.empty() ? nullptr : &m;
@@ -143,7 +185,7 @@ class Builder {
 
   void add_vector(float*& slot, const SlotName& name, const char* suffix, int64_t n,
                   const std::vector<int32_t>* row_map) {
-    plan_.add_vector(&slot, n, {{&need(tensor_name(name, suffix), {n}), n, row_map}});
+    plan_.add_vector(&slot, n, {{&need(tensor_name(name, suffix), {n}), n, row_map, nullptr, {}}});
   }
 
   void add_linear(Linear& linear, std::initializer_list<Part> parts, int64_t k, Glu glu,
@@ -153,23 +195,75 @@ class Builder {
     d.glu = glu;
     d.compute = compute;
     std::vector<PackPlan::Piece> rows, biases;
+    std::vector<int32_t> k_map;
     for (const Part& part : parts) {
-      const std::string name = tensor_name(part.slot, ".weight");
-      const FileTensor& t = need(name, {part.rows, k});
-      d.type[d.part_count] = t.type;
-      d.part_n[d.part_count++] = part.rows;
-      rows.push_back({&t, part.rows, part.row_map});
+      std::vector<int32_t> order;
+      rows.push_back(piece_of(part, d, order));
+      if (d.part_count == 1) {
+        k_map = std::move(order);
+      } else if (k_map != order) {
+        fail(Status::unsupported, checkpoint_.path, ": ", tensor_name(parts.begin()->slot, ""), " and ",
+             tensor_name(part.slot, ""), " order their inputs differently (g_idx), which is not "
+             "supported for matrices that are multiplied together");
+      }
       const std::string bias = tensor_name(part.slot, ".bias");
       if (with_bias)
-        biases.push_back({&need(bias, {part.rows}), part.rows, part.row_map});
+        biases.push_back({&need(bias, {part.rows}), part.rows, part.row_map, nullptr, {}});
       else if (const FileTensor* extra = checkpoint_.find(bias))
-        fail(Status::bad_format, extra->file->path(), ": tensor ", bias,
-             " is there although the configuration has no bias for it");
+        refuse_bias(*extra);
     }
+    if (!k_map.empty()) plan_.add_indices(&d.k_map, std::move(k_map));
     ops::check_linear(d, tensor_name(parts.begin()->slot, ".weight").c_str());
     plan_.add_linear(&linear, exec_, std::move(rows));
     if (with_bias)
       plan_.add_vector(&linear.bias, glu == Glu::none ? d.n() : 2 * d.n(), std::move(biases));
+  }
+
+  // Where one part's weights come from; fills its type, rows and group in d, and the order of k.
+  PackPlan::Piece piece_of(const Part& part, LinearDesc& d, std::vector<int32_t>& order) {
+    const int at = d.part_count++;
+    d.part_n[at] = part.rows;
+    const std::string module = tensor_name(part.slot, "");
+    PackPlan::Piece piece{nullptr, part.rows, part.row_map, nullptr, {}};
+    if (scheme_ && scheme_->holds(module)) {
+      QuantMatrix m = scheme_->matrix(module, part.rows, d.k);
+      for (const FileTensor* t : m.tensors) used_.insert(t->name);
+      d.type[at] = m.type;
+      d.group[at] = m.group;
+      order = std::move(m.k_map);
+      piece.quant = plan_.keep(std::move(m.rows));
+      piece.read_by_quant = std::move(m.tensors);
+    } else {
+      const FileTensor& t = need(module + ".weight", {part.rows, d.k});
+      const bool floats = t.type == FileType::f32 || t.type == FileType::f16 || t.type == FileType::bf16;
+      if (!floats && static_cast<int>(t.type) >= ggml_type_count)
+        fail(Status::unsupported, tensor_place(t), " holds ", info(t.type).name,
+             ", and no quantization_config says what they stand for");
+      piece.tensor = &t;
+      d.type[at] = t.type;
+      if (floats && quant_.kind == QuantOptions::Kind::dynamic) {
+        // A token's row is looked up as it is, and logits are compared: 8 bits there.
+        d.type[at] = lookup_ && quant_.bits == 4 ? FileType::w8
+                                                 : quantized_type(quant_.bits, quant_.symmetric);
+        d.group[at] = quant_.group < d.k ? quant_.group : 0;
+        piece.quant = plan_.keep(quantize_rows(t, d.k, d.type[at], d.group[at]));
+        piece.read_by_quant = {&t};
+        quantized_any_ = true;
+      }
+    }
+    facts_.elements[info(d.type[at]).name] +=
+        static_cast<uint64_t>(part.rows) * static_cast<uint64_t>(d.k);
+    return piece;
+  }
+
+  // Some GPTQ files keep a bias of zeros for every matrix.
+  void refuse_bias(const FileTensor& bias) {
+    bool zero = scheme_ != nullptr && bias.type != FileType::f8;
+    for (size_t i = 0; zero && i < bias.data.size(); ++i) zero = bias.data[i] == std::byte{0};
+    if (!zero)
+      fail(Status::bad_format, bias.file->path(), ": tensor ", bias.name,
+           " is there although the configuration has no bias for it");
+    used_.insert(bias.name);
   }
 
   bool head_is_tied() {
@@ -180,6 +274,7 @@ class Builder {
   void refuse_leftovers(bool tied) const {
     for (const FileTensor& t : checkpoint_.tensors) {
       if (used_.count(t.name) || is_derived(t.name)) continue;
+      if (scheme_ && QuantScheme::is_idle(t.name)) continue;
       if (tied && t.name == "lm_head.weight") continue;  // a copy of the embedding
       fail(Status::bad_format, t.file->path(), ": tensor ", t.name, " has no place in a ",
            arch_.name, " model of ", config_.layers, " layers");
@@ -190,8 +285,13 @@ class Builder {
   const Config& config_;
   const Arch& arch_;
   const Compute compute_;
+  const QuantOptions& quant_;
   const Exec& exec_;
+  const std::unique_ptr<QuantScheme> scheme_;  // null: weights are as their tensors' types say
   bool gguf_ = false;
+  bool lookup_ = false;  // the embedding and the head
+  bool quantized_any_ = false;
+  WeightFacts facts_;
   int32_t layer_ = -1;
   std::vector<int32_t> q_map_, k_map_;
   std::unordered_set<std::string> used_;
@@ -201,8 +301,9 @@ class Builder {
 }  // namespace
 
 Weights load_weights(const Checkpoint& checkpoint, const Config& config, const Arch& arch,
-                     Compute compute, const Exec& exec, LoadProgress* progress) {
-  return Builder(checkpoint, config, arch, compute, exec).build(progress);
+                     Compute compute, const QuantOptions& quant, const Exec& exec,
+                     LoadProgress* progress) {
+  return Builder(checkpoint, config, arch, compute, quant, exec).build(progress);
 }
 
 }  // namespace orlop

@@ -38,12 +38,15 @@ struct Weights {
 
   DeviceBuffer storage;    // everything above lies in it
   size_t bytes = 0;
+  WeightFacts facts;
 };
 
 // Checks that every tensor that the family needs is there with the right shape and that nothing is
 // left over; then packs on exec.threads threads, giving mapped file pages back as it goes.
-// Error(bad_format | unsupported) names file, tensor and reason; Error(cancelled) when asked.
+// Error(bad_format | unsupported) names file, tensor and reason; Error(invalid_argument) options that
+// the checkpoint contradicts; Error(cancelled) when asked.
 Weights load_weights(const Checkpoint& checkpoint, const Config& config, const Arch& arch,
-                     Compute compute, const Exec& exec, LoadProgress* progress);
+                     Compute compute, const QuantOptions& quant, const Exec& exec,
+                     LoadProgress* progress);
 
 }  // namespace orlop

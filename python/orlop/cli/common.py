@@ -127,8 +127,21 @@ def counts(text: str) -> list[int]:
 # Keys of the engine's configuration; the options spell them with dashes or underscores.
 _engine: dict[str, dict[str, Any]] = {
     "device": {"help": "default: cpu"},
-    "compute": {"help": "bf16, int8 or fp32; default: best for this machine"},
-    "quant": {"help": "quantize weights at load"},
+    "compute": {"help": "bf16, int8, a8 or fp32; default: best for weights and machine"},
+    "quant": {
+        "help": "iq or a8w8: quantize float weights at load; gptq, awq, fp8, compressed-tensors: "
+        "the checkpoint must be of that kind; default: none, weights as they are"
+    },
+    "quant_bits": {"type": positive, "help": "of iq: 8 or 4; default: 8"},
+    "quant_granularity": {
+        "choices": ("per_channel", "group"),
+        "help": "of iq: which weights share a scale; default: group",
+    },
+    "quant_group_size": {"type": positive, "help": "of iq: 32, 64 or 128; default: 32"},
+    "quant_symmetric": {
+        "type": yes_or_no,
+        "help": "of iq: no minimum beside the scale; default: true with 8 bits, false with 4",
+    },
     "kv_dtype": {"help": "what the KV cache stores: bf16, fp16, int8, uint4 or fp32"},
     "kv_bytes": {"type": positive, "help": "bytes of the KV cache"},
     "block_size": {"type": positive, "help": "tokens a KV page"},
@@ -275,7 +288,8 @@ def facts(info: dict[str, Any], seconds: float) -> list[str]:
     )
     return [
         f"model    {info['name'] or info['model']} ({info['arch']}, {info['layers']} layers), "
-        f"{megabytes(info['weight_bytes'])} of weights",
+        f"{megabytes(info['weight_bytes'])} of weights ({', '.join(info['weights'])}"
+        + (")" if info["quant"] == "none" else f"; {info['quant']})"),
         f"kernels  {info['kernels']}; compute {info['compute']} ({info['compute_why']})",
         f"threads  {info['threads']} ({info['threads_why']})",
         f"KV cache {kv['tokens']} tokens of {kv['dtype']}, {megabytes(kv['bytes'])} ({kv['why']}); "

@@ -54,7 +54,7 @@ def _run(args: argparse.Namespace) -> int:
         ],
         right={1, 2, 3, 4, 5},
     )
-    for name in ("config", "tokenizer"):
+    for name in ("quantization", "config", "tokenizer"):
         part = found[name]
         print(f"\n{name}")
         if part is None:
