@@ -15,6 +15,7 @@
 #include "backend/cpu/linear.h"
 #include "backend/cpu/threads.h"
 #include "base/half.h"
+#include "base/quant_rows.h"
 #include "ops/format.h"
 #include "timing.h"
 
@@ -78,7 +79,7 @@ constexpr int peak_steps = 20000;
 }
 
 double peak(cpu::ThreadPool& pool, Compute c, bool floats) {  // multiply-adds a second, all threads
-  const bool ints = c == Compute::int8 && !floats;
+  const bool ints = (c == Compute::int8 || c == Compute::a8) && !floats;
   const auto body = c == Compute::fp32 ? peak_fp32 : ints ? peak_int8 : peak_bf16;
   const double t = now();
   pool.run(body, nullptr, pool.size());
@@ -89,6 +90,20 @@ struct Case {
   FileType type;
   int64_t k, n;
   Glu glu;
+  int32_t group = 0;  // types with scales of their own
+};
+
+// Every row the same.
+class SameRows final : public QuantRows {
+ public:
+  SameRows(int64_t k, int32_t group) : k_(k), shares_(group ? (k + group - 1) / group : 1) {}
+  void row(int64_t, uint8_t* code, float* scale, float* min) const override {
+    for (int64_t i = 0; i < k_; ++i) code[i] = static_cast<uint8_t>((i * 37) & 15);
+    for (int64_t i = 0; i < shares_; ++i) scale[i] = min[i] = 0.01f;
+  }
+
+ private:
+  int64_t k_, shares_;
 };
 
 void bench(cpu::ThreadPool& pool, const Case& c, Compute compute, int64_t m, bool bandwidth) {
@@ -100,11 +115,14 @@ void bench(cpu::ThreadPool& pool, const Case& c, Compute compute, int64_t m, boo
   d.part_n[0] = d.part_n[1] = c.n;
   d.glu = c.glu;
   d.compute = compute;
+  d.group[0] = d.group[1] = c.group;
+  const SameRows same(c.k, c.group);
   const FileTypeInfo& f = info(c.type);
   std::vector<unsigned char> row(static_cast<size_t>(c.k / f.block_elems * f.block_bytes));
   for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<unsigned char>((i * 37) & 0x3f);
   LinearSource source;  // every row the same: row_bytes 0
   source.rows[0] = source.rows[1] = row.data();
+  source.quant[0] = source.quant[1] = &same;
   Memory packed(cpu::linear_bytes(d));
   cpu::linear_pack(d, source, 0, cpu::linear_tiles(d), packed.p);
   std::vector<float> x(static_cast<size_t>(m * c.k)), out(static_cast<size_t>(m * c.n));
@@ -131,8 +149,8 @@ void bench(cpu::ThreadPool& pool, const Case& c, Compute compute, int64_t m, boo
   }
   const double macs = static_cast<double>(m * c.n * c.k) * (pair ? 2 : 1) / best;
   const double bytes = static_cast<double>(packed.bytes) / best;
-  std::printf("%-6s %-5s m %3d k %5d n %6d%s  %8.1f us  %7.1f GOPS  %6.2f GB/s  %5.1f %% of %.1f %s\n",
-              f.name, name(compute), int(m), int(c.k), int(c.n), pair ? "x2" : "  ", best * 1e6,
+  std::printf("%-6s %3d %-5s m %3d k %5d n %6d%s  %8.1f us  %7.1f GOPS  %6.2f GB/s  %5.1f %% of %.1f %s\n",
+              f.name, c.group, name(compute), int(m), int(c.k), int(c.n), pair ? "x2" : "  ", best * 1e6,
               2e-9 * macs, 1e-9 * bytes, 100 * (bandwidth ? bytes : macs) / limit,
               limit * (bandwidth ? 1e-9 : 2e-9), bandwidth ? "GB/s" : "GOPS");
   std::fflush(stdout);
@@ -148,29 +166,28 @@ int main(int argc, char** argv) {
   std::printf("threads %d%s\n", pool.size(), alone ? ", CPU time" : "");
   using enum FileType;
   const std::string only = argc > 4 ? argv[4] : "";
-  if (what == "cached") {  // weights in the second-level cache: what the kernel itself can eat
-    for (const FileType t : {q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, bf16, f32})
-      for (const Compute compute : {Compute::int8, Compute::bf16, Compute::fp32})
-        if ((!is_float(t) || compute != Compute::int8) && (only.empty() || only == info(t).name))
-          bench(pool, {t, 1024, is_float(t) ? 128 : 512, Glu::none}, compute, 1, true);
-    return 0;
-  }
-  if (what != "gemv") {
-    for (const FileType t : {q4_0, q4_1, q8_0, q4_k, q6_k, q5_k, iq4_nl, bf16, f32}) {
-      if (!only.empty() && only != info(t).name) continue;
-      for (const Compute compute : {Compute::int8, Compute::bf16, Compute::fp32}) {
-        if (is_float(t) && compute == Compute::int8) continue;
-        const bool k = info(t).block_elems == 256;
-        bench(pool, {t, k ? 512 : 576, 1536, Glu::silu}, compute, m, false);
-        bench(pool, {t, 1536, 576, Glu::none}, compute, m, false);
-        if (m >= 64 && compute != Compute::fp32) bench(pool, {t, 2048, 8192, Glu::silu}, compute, m, false);
+  const auto wanted = [&](FileType t) { return only.empty() || only == info(t).name; };
+  const auto fits = [](FileType t, Compute c) {  // computed as it says
+    if (is_float(t) || t == f8) return c == Compute::bf16 || c == Compute::fp32;
+    return c != Compute::a8 || has_groups(t);
+  };
+  constexpr Compute computes[] = {Compute::int8, Compute::a8, Compute::bf16, Compute::fp32};
+  constexpr FileType types[] = {q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, bf16, f32, f8, w4, w4z, w8, w8z};
+  const auto group_of = [](FileType t) { return !has_groups(t) ? 0 : t == w8 || t == w8z ? 0 : 128; };
+  for (const FileType t : types) {
+    for (const Compute compute : computes) {
+      if (!wanted(t) || !fits(t, compute)) continue;
+      const int32_t group = group_of(t);
+      if (what == "cached") {  // weights in the second-level cache: what the kernel itself can eat
+        bench(pool, {t, 1024, is_float(t) ? 128 : 512, Glu::none, group}, compute, 1, true);
+        continue;
       }
+      if (what != "gemv" && compute != Compute::fp32) {
+        bench(pool, {t, 512, 1536, Glu::silu, group}, compute, m, false);
+        bench(pool, {t, 1536, 576, Glu::none, group}, compute, m, false);
+        bench(pool, {t, 2048, 8192, Glu::silu, group}, compute, m, false);
+      }
+      if (what != "gemm") bench(pool, {t, 4096, is_float(t) ? 8192 : 32768, Glu::none, group}, compute, 1, true);
     }
-  }
-  if (what != "gemm") {
-    for (const FileType t : {q4_0, q4_1, q5_0, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, bf16, f32})
-      for (const Compute compute : {Compute::int8, Compute::bf16, Compute::fp32})
-        if ((!is_float(t) || compute != Compute::int8) && (only.empty() || only == info(t).name))
-          bench(pool, {t, 4096, is_float(t) ? 8192 : 32768, Glu::none}, compute, 1, true);
   }
 }
