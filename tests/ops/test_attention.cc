@@ -83,6 +83,24 @@ TEST(attention_split_decode_is_the_same) {
   }
 }
 
+// Contexts so long that a block decodes several key heads, chunk by chunk (attention_pages.h).
+TEST(attention_long_decode_is_the_same) {
+  Random random(5);
+  const Shape long_shapes[] = {{6, 2, 64, 16, KvType::bf16, 0}, {2, 2, 8, 32, KvType::f32, 0},
+                               {12, 2, 24, 16, KvType::f16, 2100}, {5, 1, 80, 48, KvType::bf16, 0}};
+  for (const Shape& s : long_shapes) {
+    const std::vector<Rows> qkv = random_sequences(s, {2330, 2049, 30}, random);
+    for (const IsaUnderTest& isa : isas()) {
+      if (!std::strcmp(isa.name, "ref") && s.dim > 8) continue;  // slow
+      const std::vector<Rows> want = feed(isa, 3, s, qkv, whole(s, qkv), 1);
+      std::vector<Step> steps = {{{0, 2325}, {1, 2045}, {2, 26}}};
+      for (int i = 0; i < 4; ++i) steps.push_back({{0, 1}, {1, 1}, {2, 1}});
+      steps.push_back({{0, 1}});
+      for (const int threads : {1, 3}) CHECK(feed(isa, threads, s, qkv, steps, 5) == want);
+    }
+  }
+}
+
 // Scores beyond what exp can take, infinite ones, and a NaN that must stay in its own future.
 TEST(attention_hostile_values) {
   Random random(4);

@@ -8,7 +8,7 @@
 // add is summed in f32. Sums of weights are of the weights themselves. Codes of uint4 are taken as
 // they are, [0, 15], around centre - 8 * scale.
 #pragma once
-#include "backend/cpu/attention_tile.h"
+#include "backend/cpu/attention_pages.h"
 
 namespace orlop::cpu {
 namespace {
@@ -53,7 +53,7 @@ void AttentionTile<V, C>::tile_scores(int i0, int i1, int t) {
     }
     centre_score_[i] = V::sum(sum);  // NaN if a channel is
   }
-  all_scores(i0, i1, t, t + 1);
+  all_scores<false>(i0, i1, t, t + 1);
 }
 
 // Scores of the own tile, whose keys are in bf16: from the tail what is older than this call, else
@@ -65,14 +65,14 @@ void AttentionTile<V, C>::own_scores(int i0, int i1, int t) {
   if (call > first)
     __builtin_memcpy(tile,
                      static_cast<const char*>(a_.tails) + b_.seq->seat * layout_.tail +
-                         b_.kv_head * layout_.tail_head,
+                         kv_head_ * layout_.tail_head,
                      static_cast<size_t>(layout_.tail_head));
   else
     __builtin_memset(tile, 0, static_cast<size_t>(layout_.tail_head));
   for (int p = first > call ? first : call; p <= position(b_.rows - 1); ++p)
     put_bf16_key(
         reinterpret_cast<uint16_t*>(tile), 16, p - first,
-        a_.k + (int64_t{b_.seq->row_begin} + p - call) * a_.k_stride + int64_t{b_.kv_head} * dims_,
+        a_.k + (int64_t{b_.seq->row_begin} + p - call) * a_.k_stride + int64_t{kv_head_} * dims_,
         dims_);
   for (int i = i0; i < i1; ++i) {
     const float* q = query_ + i * width_;

@@ -175,7 +175,7 @@ void query(const AttentionArgs& a, const AttentionBlock& b, int32_t r, int32_t h
   const float* q = a.q + row * a.q_stride + int64_t{head} * dims;
   float* out = a.out + row * a.out_stride + int64_t{head} * dims;
   float values[attention_block_dims], folded[attention_block_dims];
-  const Cache cache(a, *b.seq, b.kv_head, position);
+  const Cache cache(a, *b.seq, head / (a.heads / a.kv.kv_heads), position);
   Part total{-INFINITY, 0, folded};
   for (int32_t d = 0; d < dims; ++d) folded[d] = 0;
   for (int32_t c = b.chunk_begin; c < b.chunk_end; ++c) {

@@ -24,7 +24,8 @@ struct TileSource {
   const char* values[2];
 };
 
-// One block of queries: query i is row i / heads, head i % heads of the block.
+// One block of queries: query i is row i / heads, head i % heads of the block. Queries of one head of
+// keys and values are neighbours.
 template <class V, class C>
 class AttentionTile {
   using F = typename V::F;
@@ -45,6 +46,7 @@ class AttentionTile {
         width_(padded_dim(dims_)),
         query_stride_(width_ / 16 * weight_tile),
         value_step_(width_ / 16 * C::step_bytes),
+        group_(b.heads / b.kv_heads),
         halves_(layout_.tokens == 8) {}
 
   // Whether heads of so many dimensions can be done here.
@@ -134,10 +136,21 @@ class AttentionTile {
     while (row_begin < row_end && range_end(row_begin, c) <= 0) ++row_begin;
     while (row_end > row_begin && range_begin(row_end - 1, c) >= attention_chunk) --row_end;
     if (row_begin == row_end) return;
+    for (int k = 0; k < b_.kv_heads; ++k) {
+      kv_head_ = b_.kv_head + k;
+      first_ = k * group_;
+      head_chunk(c, row_begin, row_end);
+    }
+  }
+
+  // What chunk c gives to the queries of one head of keys and values.
+  void head_chunk(int32_t c, int row_begin, int row_end) {
     const int first = range_begin(row_begin, c), last = range_end(row_end - 1, c);
     const int tile_begin = first / 16, tile_end = (last + 15) / 16;
     find_tiles(c, tile_begin, tile_end, last);
-    const int i0 = row_begin * b_.heads, i1 = row_end * b_.heads;
+    const int i0 = row_begin * b_.heads + first_;
+    const int i1 = (row_end - 1) * b_.heads + first_ + group_;
+    if (b_.stream) find_next(c);
     if constexpr (integers) {
       for (int t = tile_begin; t < tile_end; ++t) {
         if (t + 2 < tile_end) fetch(keys_[t + 2], layout_.key_tile);
@@ -150,14 +163,15 @@ class AttentionTile {
     } else if (halves_) {
       for (int t = tile_begin; t < tile_end; ++t) {
         join(keys_[t], source_[t].keys, dims_ / C::pack, C::step_bytes / 2);
-        all_scores(i0, i1, t, t + 1);
+        all_scores<false>(i0, i1, t, t + 1);
       }
+    } else if (b_.stream) {
+      all_scores<true>(i0, i1, tile_begin, tile_end);
     } else {
-      all_scores(i0, i1, tile_begin, tile_end);
+      all_scores<false>(i0, i1, tile_begin, tile_end);
     }
-    for (int r = row_begin; r < row_end; ++r)
-      for (int i = r * b_.heads; i < (r + 1) * b_.heads; ++i)
-        weigh(i, range_begin(r, c), range_end(r, c));
+    for (int i = i0; i < i1; ++i)
+      weigh(i, range_begin(i / b_.heads, c), range_end(i / b_.heads, c));
     for (int i = i0; i < i1; ++i)
       for (int d = 0; d < width_; d += 16) C::store_sum(sum_ + i * width_ + d, C::zero());
     if (halves_) {
@@ -170,54 +184,24 @@ class AttentionTile {
     }
     if constexpr (integers)
       for (int i = i0; i < i1; ++i) finish_values(i);
-    for (int r = row_begin; r < row_end; ++r)
-      for (int h = 0; h < b_.heads; ++h) {
-        const int i = r * b_.heads + h;
-        if (!b_.partials) {
-          fold(i, max_[i], weight_sum_[i], sum_ + i * width_);
-          continue;
-        }
-        float* to = record(r, h, c);
-        for (int d = 0; d < width_; d += 16) V::store(to + d, V::load(sum_ + i * width_ + d));
-        to[width_] = max_[i];
-        to[width_ + 1] = weight_sum_[i];
+    for (int i = i0; i < i1; ++i) {
+      if (!b_.partials) {
+        fold(i, max_[i], weight_sum_[i], sum_ + i * width_);
+        continue;
       }
-  }
-
-  // Tiles [begin, end); keys from `last` on are nobody's, and need not have a page.
-  void find_tiles(int32_t c, int begin, int end, int last) {
-    const int page_tokens = a_.kv.page_tokens;
-    for (int t = begin; t < end; ++t) {
-      for (int half = 0; half < (halves_ ? 2 : 1); ++half) {
-        const int in_chunk = t * 16 + half * 8 < last ? t * 16 + half * 8 : t * 16;
-        const int32_t at = c * attention_chunk + in_chunk;
-        const int64_t page = a_.page_table[b_.seq->page_begin + at / page_tokens];
-        const char* head = static_cast<const char*>(a_.pages) + page * layout_.page +
-                           b_.kv_head * layout_.head_block;
-        const int tile = at % page_tokens / layout_.tokens;
-        source_[t].keys[half] = head + tile * layout_.key_tile;
-        source_[t].values[half] = head + layout_.values_at + tile * layout_.value_tile;
-      }
-      keys_[t] = source_[t].keys[0];
-      values_[t] = source_[t].values[0];
-      if constexpr (integers) token_scales(t);
+      float* to = record(i / b_.heads, i % b_.heads, c);
+      for (int d = 0; d < width_; d += 16) V::store(to + d, V::load(sum_ + i * width_ + d));
+      to[width_] = max_[i];
+      to[width_ + 1] = weight_sum_[i];
     }
   }
 
-  // Tiles of codes are short, and lie apart: the processor does not see in time where they go on.
-  static void fetch(const char* p, int64_t bytes) {
-    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(p + at);
-  }
-
-  // Puts steps of two half tiles together, half_step bytes of each.
-  void join(const char*& tile, const char* const* halves, int steps, int64_t half_step) {
-    char* to = reinterpret_cast<char*>(scratch_);
-    tile = to;
-    for (int s = 0; s < steps; ++s, to += 2 * half_step)
-      for (int half = 0; half < 2; ++half)
-        __builtin_memcpy(to + half * half_step, halves[half] + s * half_step,
-                         static_cast<size_t>(half_step));
-  }
+  // Where tiles lie: attention_pages.h.
+  void find_tiles(int32_t c, int begin, int end, int last);
+  void find_next(int32_t c);
+  static void fetch(const char* p, int64_t bytes);
+  static void fetch_step(const char*& next, int number);
+  void join(const char*& tile, const char* const* halves, int steps, int64_t half_step);
 
   // Codes: attention_codes.h.
   void token_scales(int t);
@@ -230,29 +214,34 @@ class AttentionTile {
   // ---- scores: [queries, 16 tokens] = q K, a chain over the dimensions each (integers are exact
   // and can have several chains, which do not wait for each other)
 
-  template <int queries, int tiles>
+  // fetching: for every line that is read, one of the next chunk is asked for.
+  template <int queries, int tiles, bool fetching>
   void scores(int i, int tile) {
-    constexpr int chains = C::score_chains;
+    constexpr int chains = C::score_chains, parts = fetching && !integers ? tiles : 1;
     typename C::Sum sum[queries][tiles * chains];
     for (int q = 0; q < queries; ++q)
       for (int t = 0; t < tiles * chains; ++t) sum[q][t] = C::zero();
     const float* query = (integers ? tile_query_ : query_) + i * query_stride_;
-    const int steps = dims_ / C::pack;
-    for (int begin = 0; begin < steps; begin += chains)  // steps: a multiple of 4
+    const int steps = dims_ / C::pack / parts;  // a multiple of 4, or of 1 where there are parts
+    for (int part = 0; part < parts; ++part) {
+      const char* next = fetching ? next_keys_[tile + part] : nullptr;
+      for (int begin = part * steps; begin < (part + 1) * steps; begin += chains)
 #pragma GCC unroll 8
-      for (int chain = 0; chain < chains; ++chain) {
-        const int s = begin + chain;
-        typename C::Factor w[queries];
+        for (int chain = 0; chain < chains; ++chain) {
+          const int s = begin + chain;
+          typename C::Factor w[queries];
 #pragma GCC unroll 8
-        for (int q = 0; q < queries; ++q)
-          w[q] = C::factor(query + q * query_stride_ + s * C::step_floats);
+          for (int q = 0; q < queries; ++q)
+            w[q] = C::factor(query + q * query_stride_ + s * C::step_floats);
 #pragma GCC unroll 8
-        for (int t = 0; t < tiles; ++t) {
-          const typename C::Item key = C::load(keys_[tile + t] + s * C::step_bytes);
+          for (int t = 0; t < tiles; ++t) {
+            const typename C::Item key = C::load(keys_[tile + t] + s * C::step_bytes);
+            if constexpr (fetching && !integers) fetch_step(next, t);
 #pragma GCC unroll 8
-          for (int q = 0; q < queries; ++q) C::add_product(sum[q][chain * tiles + t], key, w[q]);
+            for (int q = 0; q < queries; ++q) C::add_product(sum[q][chain * tiles + t], key, w[q]);
+          }
         }
-      }
+    }
     for (int q = 0; q < queries; ++q)
       for (int t = 0; t < tiles; ++t) {
         if constexpr (chains > 1)
@@ -271,18 +260,19 @@ class AttentionTile {
       return V::mul(sum, scale);
   }
 
-  template <int queries>
+  template <int queries, bool fetching>
   void scores_of(int i, int tile, int tile_end) {
     constexpr int tiles = queries == 1 && !integers ? 4 : C::score_tiles;
-    for (; tile + tiles <= tile_end; tile += tiles) scores<queries, tiles>(i, tile);
-    for (; tile < tile_end; ++tile) scores<queries, 1>(i, tile);
+    for (; tile + tiles <= tile_end; tile += tiles) scores<queries, tiles, fetching>(i, tile);
+    for (; tile < tile_end; ++tile) scores<queries, 1, fetching>(i, tile);
   }
 
+  template <bool fetching>
   void all_scores(int i, int end, int tile, int tile_end) {
-    for (; i + 4 <= end; i += 4) scores_of<4>(i, tile, tile_end);
-    if (end - i == 3) scores_of<3>(i, tile, tile_end);
-    if (end - i == 2) scores_of<2>(i, tile, tile_end);
-    if (end - i == 1) scores_of<1>(i, tile, tile_end);
+    for (; i + 4 <= end; i += 4) scores_of<4, fetching>(i, tile, tile_end);
+    if (end - i == 3) scores_of<3, fetching>(i, tile, tile_end);
+    if (end - i == 2) scores_of<2, fetching>(i, tile, tile_end);
+    if (end - i == 1) scores_of<1, fetching>(i, tile, tile_end);
   }
 
   // Scores of keys [begin, end) become weights, in place: a tile's factors are never longer than
@@ -332,14 +322,19 @@ class AttentionTile {
       row_values(r, begin > lo ? begin : lo, end < stop ? end : stop);
     }
     if (!common) return;
-    all_values(row_begin * b_.heads, row_end * b_.heads, common_begin, common_end);
+    const int i0 = row_begin * b_.heads + first_;
+    const int i1 = (row_end - 1) * b_.heads + first_ + group_;
+    if (!integers && b_.stream)
+      all_values<!integers>(i0, i1, common_begin, common_end);
+    else
+      all_values<false>(i0, i1, common_begin, common_end);
     for (int r = row_begin; r < row_end; ++r) {
       const int end = range_end(r, c);
       row_values(r, common_end * pack, end < hi ? end : hi);
     }
   }
 
-  template <int queries, int vectors>
+  template <int queries, int vectors, bool fetching>
   void values(int i, int d, int step, int step_end) {
     typename C::Sum sum[queries][vectors];
     for (int q = 0; q < queries; ++q)
@@ -351,6 +346,9 @@ class AttentionTile {
       const int stop = (tile + 1) * tile_steps < step_end ? (tile + 1) * tile_steps : step_end;
       const char* from =
           values_[tile] + int64_t{step % tile_steps} * value_step_ + d / 16 * C::step_bytes;
+      const char* next = fetching ? next_values_[tile] + d / 16 * tile_steps * C::step_bytes +
+                                        step % tile_steps * vectors * C::step_bytes
+                                  : nullptr;
       for (; step < stop; ++step, from += value_step_) {
         typename C::Factor w[queries];
 #pragma GCC unroll 8
@@ -359,6 +357,7 @@ class AttentionTile {
 #pragma GCC unroll 8
         for (int v = 0; v < vectors; ++v) {
           const typename C::Item value = C::load(from + v * C::step_bytes);
+          if constexpr (fetching) fetch_step(next, v);
 #pragma GCC unroll 8
           for (int q = 0; q < queries; ++q) C::add_product(sum[q][v], value, w[q]);
         }
@@ -369,29 +368,30 @@ class AttentionTile {
         C::store_sum(sum_ + (i + q) * width_ + d + v * 16, sum[q][v]);
   }
 
-  template <int queries>
+  template <int queries, bool fetching>
   void values_of(int i, int step, int step_end) {
     constexpr int vectors = queries == 1 ? 4 : C::value_vectors;
     int d = 0;
     for (; d + vectors * 16 <= width_; d += vectors * 16)
-      values<queries, vectors>(i, d, step, step_end);
-    for (; d < width_; d += 16) values<queries, 1>(i, d, step, step_end);
+      values<queries, vectors, fetching>(i, d, step, step_end);
+    for (; d < width_; d += 16) values<queries, 1, fetching>(i, d, step, step_end);
   }
 
+  template <bool fetching>
   void all_values(int i, int end, int step, int step_end) {
-    for (; i + 4 <= end; i += 4) values_of<4>(i, step, step_end);
-    if (end - i == 3) values_of<3>(i, step, step_end);
-    if (end - i == 2) values_of<2>(i, step, step_end);
-    if (end - i == 1) values_of<1>(i, step, step_end);
+    for (; i + 4 <= end; i += 4) values_of<4, fetching>(i, step, step_end);
+    if (end - i == 3) values_of<3, fetching>(i, step, step_end);
+    if (end - i == 2) values_of<2, fetching>(i, step, step_end);
+    if (end - i == 1) values_of<1, fetching>(i, step, step_end);
   }
 
   // One row's tokens [begin, end), which may cut a step in two.
   void row_values(int row, int begin, int end) {
     if (begin >= end) return;
-    const int i = row * b_.heads, pack = C::pack;
+    const int i = row * b_.heads + first_, pack = C::pack;
     if (begin % pack) half_values(i, begin / pack, false);
     const int step = (begin + pack - 1) / pack, step_end = end / pack;
-    if (step < step_end) all_values(i, i + b_.heads, step, step_end);
+    if (step < step_end) all_values<false>(i, i + group_, step, step_end);
     if (end % pack) half_values(i, end / pack, true);
   }
 
@@ -400,7 +400,7 @@ class AttentionTile {
     const char* from = values_[step / tile_steps] + int64_t{step % tile_steps} * value_step_;
     for (int d = 0; d < width_; d += 16) {
       const typename C::Item value = C::load_half(from + d / 16 * C::step_bytes, first);
-      for (int q = i; q < i + b_.heads; ++q) {
+      for (int q = i; q < i + group_; ++q) {
         typename C::Sum sum = C::load_sum(sum_ + q * width_ + d);
         C::add_product(sum, value, C::factor(score_ + q * score_stride + step * C::step_floats));
         C::store_sum(sum_ + q * width_ + d, sum);
@@ -442,10 +442,14 @@ class AttentionTile {
   const KvLayout layout_;
   const int dims_, width_, query_stride_;
   const int64_t value_step_;  // bytes
+  const int group_;           // queries of a row that share a head of keys and values
   const bool halves_;         // tiles of 8 tokens
   TileSource source_[chunk_tiles];
   const char* keys_[chunk_tiles];  // 16 tokens each
   const char* values_[chunk_tiles];
+  int kv_head_ = 0, first_ = 0;         // the head at work, its first query of a row
+  const char* next_keys_[chunk_tiles];  // what to fetch meanwhile
+  const char* next_values_[chunk_tiles];
   float max_[attention_queries], weight_sum_[attention_queries];
   float total_max_[attention_queries], total_sum_[attention_queries];
   alignas(64) float query_[attention_block_dims];

@@ -72,7 +72,8 @@ struct Tile {
   int32_t seq, row, rows;
   int32_t chunk_begin, chunk_end;
   bool split;    // one of several pieces: it leaves records, which a second round combines
-  int64_t cost;  // keys read, about
+  bool stream;   // one row over a long context: its blocks take several key heads each
+  int64_t cost;  // of a block: keys read, about
 };
 
 // How the heads and rows of a group of queries are cut into blocks.
@@ -90,6 +91,22 @@ struct Blocks {
     rows = std::max(1, std::min(16, most / heads));
   }
 };
+
+// A block that decodes over a long context takes as many key heads as lie together, while two chunks of
+// them fit a cache of this size and enough blocks remain for the threads (attention_pages.h). It should
+// run on for some chunks: nobody fetches its first one.
+constexpr int64_t stream_bytes = int64_t{3} << 18, stream_chunks = 4;
+
+int32_t streamed_heads(const KvDesc& kv, const Blocks& blocks, int64_t chunks, int threads) {
+  const int64_t bytes = 2 * attention_chunk / kv.page_tokens * KvLayout(kv).head_block;
+  const int32_t most = std::min(attention_queries, attention_block_dims / padded_dim(kv.head_dim));
+  int32_t heads = 1;
+  for (int32_t n = 2; n <= kv.kv_heads; ++n)
+    if (kv.kv_heads % n == 0 && n * blocks.group <= most && n * bytes <= stream_bytes &&
+        chunks / stream_chunks * (kv.kv_heads / n) >= 2 * threads)
+      heads = n;
+  return heads;
+}
 
 // A tile that costs more than its share of the threads' time is cut by chunks of keys into pieces,
 // and a second round combines what they leave. Records are bounded: calls whose rows would need more
@@ -129,26 +146,36 @@ struct AttentionJob {
   const Tile* tiles;
   Blocks blocks;
   int32_t blocks_a_tile;
+  int32_t stream_heads;
   int32_t chunks;  // records a row and head
   float* partials;
 };
 
-AttentionBlock block_of(const AttentionJob& job, int64_t task) {
+// False where the tile has less blocks.
+bool block_of(const AttentionJob& job, int64_t task, AttentionBlock& b) {
   const Tile& tile = job.tiles[task / job.blocks_a_tile];
   const int32_t in_tile = static_cast<int32_t>(task % job.blocks_a_tile);
+  if (tile.stream && in_tile >= job.args->kv.kv_heads / job.stream_heads) return false;
   const int32_t kv_head = in_tile / job.blocks.per_group, part = in_tile % job.blocks.per_group;
-  AttentionBlock b;
   b.seq = &job.args->seqs[tile.seq];
   b.kv_head = kv_head;
   b.head = kv_head * job.blocks.group + part * job.blocks.heads;
   b.heads = std::min(job.blocks.heads, job.blocks.group - part * job.blocks.heads);
+  b.kv_heads = 1;
+  b.stream = tile.stream;
+  if (tile.stream) {
+    b.kv_heads = job.stream_heads;
+    b.kv_head = in_tile * b.kv_heads;
+    b.head = b.kv_head * job.blocks.group;
+    b.heads = b.kv_heads * job.blocks.group;
+  }
   b.row = tile.row;
   b.rows = tile.rows;
   b.chunk_begin = tile.chunk_begin;
   b.chunk_end = tile.chunk_end;
   b.partials = tile.split ? job.partials : nullptr;
   b.partial_chunks = job.chunks;
-  return b;
+  return true;
 }
 
 // Cuts the tiles that cost too much; what was cut is kept, whole, after the pieces. Returns how many
@@ -161,13 +188,16 @@ int64_t cut_tiles(Tile* tiles, int64_t count, int64_t most_cost, int64_t* cut) {
     const Tile t = tiles[i];
     const int32_t chunks = t.chunk_end - t.chunk_begin;
     const auto pieces = static_cast<int32_t>(
-        std::min<int64_t>(chunks, (t.cost + most_cost - 1) / std::max<int64_t>(1, most_cost)));
+        std::min<int64_t>(chunks / (t.stream ? stream_chunks : 1),
+                          (t.cost + most_cost - 1) / std::max<int64_t>(1, most_cost)));
     if (pieces < 2 || n + pieces >= whole - tiles) continue;
     *--whole = t;
     whole->split = true;
+    whole->stream = false;  // what is to be combined
     for (int32_t p = 0; p < pieces; ++p) {
       Tile& to = p == 0 ? tiles[i] : tiles[n++];
       to = *whole;
+      to.stream = t.stream;
       to.chunk_begin = t.chunk_begin + chunks * p / pieces;
       to.chunk_end = t.chunk_begin + chunks * (p + 1) / pieces;
       to.cost = t.cost / pieces;
@@ -183,7 +213,15 @@ template <void (*body)(const AttentionArgs&, const AttentionBlock&),
 void attention_op(const Exec& exec, const AttentionArgs& a) {
   const Blocks blocks(a.kv, a.heads);
   Tile* tiles = static_cast<Tile*>(a.workspace);
-  int64_t count = 0, cost = 0, cut = 0;
+  int64_t count = 0, cost = 0, cut = 0, chunks = 0;
+  const int threads = pool(exec).size();
+  const int32_t blocks_a_tile = a.kv.kv_heads * blocks.per_group;
+  for (int32_t s = 0; s < a.seq_count; ++s)
+    if (a.seqs[s].rows == 1 && chunks_of(a.seqs[s].pos_begin + 1) >= 2 * stream_chunks)
+      chunks += chunks_of(a.seqs[s].pos_begin + 1);
+  // (Codes keep the processor busy, not the memory.)
+  const bool streams = blocks.per_group == 1 && a.kv.page_tokens % 16 == 0 && !is_coded(a.kv.type);
+  const int32_t stream_heads = streams ? streamed_heads(a.kv, blocks, chunks, threads) : 1;
   for (int32_t s = 0; s < a.seq_count; ++s)
     for (int32_t row = 0, rows; row < a.seqs[s].rows; row += rows) {
       rows = std::min(blocks.rows, a.seqs[s].rows - row);
@@ -192,25 +230,27 @@ void attention_op(const Exec& exec, const AttentionArgs& a) {
       const int32_t position = a.seqs[s].pos_begin + row, context = position + rows;
       const int64_t keys = a.window > 0 ? std::min<int64_t>(context, a.window + rows) : context;
       const int32_t first = a.window > 0 ? std::max(0, position - a.window + 1) : 0;
-      tiles[count] = {s, row, rows, first / attention_chunk, chunks_of(context), false,
-                      keys * (rows + 2)};
-      cost += tiles[count++].cost;
+      const int32_t begin = first / attention_chunk, end = chunks_of(context);
+      const bool stream = streams && a.seqs[s].rows == 1 && end - begin >= 2 * stream_chunks;
+      const int32_t heads = stream ? stream_heads : 1;
+      tiles[count] = {s, row, rows, begin, end, false, stream, keys * (rows + 2) * heads};
+      cost += tiles[count++].cost * (blocks_a_tile / heads);
     }
-  AttentionJob job{&a, tiles, blocks, a.kv.kv_heads * blocks.per_group, chunks_of(a.max_context),
-                   nullptr};
-  const int threads = pool(exec).size();
+  AttentionJob job{&a, tiles, blocks, blocks_a_tile, stream_heads, chunks_of(a.max_context), nullptr};
   const size_t row_bytes = record_bytes(a.kv, a.heads, a.max_context);
   if (threads > 1 && static_cast<size_t>(a.rows) * row_bytes <= records_bound(row_bytes)) {
     job.partials = reinterpret_cast<float*>(static_cast<unsigned char*>(a.workspace) +
                                             tiles_bytes(a.rows));
     // Four tasks a thread, or shorter ones where nothing is cut.
-    count = cut_tiles(tiles, count, cost * job.blocks_a_tile / (4 * threads), &cut);
+    count = cut_tiles(tiles, count, cost / (4 * threads), &cut);
   }
   std::sort(tiles, tiles + count, [](const Tile& x, const Tile& y) { return x.cost > y.cost; });
   pool(exec).run_dynamic(
       [](const void* j, int64_t begin, int64_t end, int) {
         const AttentionJob& job = *static_cast<const AttentionJob*>(j);
-        for (int64_t task = begin; task < end; ++task) body(*job.args, block_of(job, task));
+        AttentionBlock block;
+        for (int64_t task = begin; task < end; ++task)
+          if (block_of(job, task, block)) body(*job.args, block);
       },
       &job, count * job.blocks_a_tile);
   if (!cut) return;
@@ -218,7 +258,9 @@ void attention_op(const Exec& exec, const AttentionArgs& a) {
   pool(exec).run(
       [](const void* j, int64_t begin, int64_t end, int) {
         const AttentionJob& job = *static_cast<const AttentionJob*>(j);
-        for (int64_t task = begin; task < end; ++task) combine(*job.args, block_of(job, task));
+        AttentionBlock block;
+        for (int64_t task = begin; task < end; ++task)
+          if (block_of(job, task, block)) combine(*job.args, block);
       },
       &job, cut * job.blocks_a_tile);
 }

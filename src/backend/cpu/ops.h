@@ -5,11 +5,13 @@
 
 namespace orlop::cpu {
 
-// A block of queries that share one head of keys and values: rows [row, row + rows) of one
+// A block of queries that share heads of keys and values: rows [row, row + rows) of one
 // sequence, heads [head, head + heads), over key chunks [chunk_begin, chunk_end).
 struct AttentionBlock {
   const AttentionSeq* seq;
   int32_t kv_head, head, heads;
+  int32_t kv_heads;      // heads of keys and values that these queries use; above 1: one row alone
+  bool stream;           // fetch each next chunk early (attention_pages.h); one row alone
   int32_t row, rows;  // counted from the sequence's first row of this call
   int32_t chunk_begin, chunk_end;
   // Not null: leave each chunk's (max, sum, weighted values) here instead of combining them. One
