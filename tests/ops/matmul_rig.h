@@ -11,6 +11,7 @@
 #include "../check.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/linear.h"
+#include "backend/cpu/matmul_amx.h"
 #include "backend/cpu/threads.h"
 #include "base/half.h"
 #include "base/quant_rows.h"
@@ -24,13 +25,23 @@ struct Kernel {
   Matmul run;
   bool own_bf16;  // bf16 products by vdpbf16ps
 };
+#if defined(__x86_64__)
+inline void matmul_amx_emulated(const Exec& exec, const MatmulArgs& args) {
+  static const cpu::AmxIsa isa(cpu::amx_emulated::kernels);
+  cpu::matmul_run(exec, args, isa.isa, isa.bf16);
+}
+#endif
 inline std::vector<Kernel> kernels() {
   std::vector<Kernel> all = {{"ref", cpu::matmul_ref, false}};
 #if defined(__x86_64__)
   const cpu::IsaChoice best = cpu::best_isa();
   if (best.level >= cpu::Isa::avx2) all.push_back({"avx2", cpu::matmul_avx2, false});
   if (best.level >= cpu::Isa::avx512) all.push_back({"avx512", cpu::matmul_avx512, false});
-  if (best.bf16) all.push_back({"avx512bf16", cpu::matmul_avx512bf16, true});
+  if (best.bf16) {
+    all.push_back({"avx512bf16", cpu::matmul_avx512bf16, true});
+    all.push_back({"amx emulated", matmul_amx_emulated, true});
+  }
+  if (best.amx) all.push_back({"amx", cpu::matmul_amx, true});
 #elif defined(__aarch64__)
   if (cpu::feature("neon")) all.push_back({"neon", cpu::matmul_neon, false});
   if (cpu::feature("neondot")) all.push_back({"neondot", cpu::matmul_neondot, false});

@@ -19,6 +19,7 @@ struct IsaChoice {
   Isa level = Isa::ref;
   bool bf16 = false;  // avx512 only: VDPBF16PS
   bool vnni = false;  // avx512 only, and then always true: VPDPBUSD
+  bool amx = false;   // avx512 with bf16 only: tiles, int8 and bf16; the system saves them
 };
 
 // The best this processor and operating system allow.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backend/cpu/linear.h"
+#include "backend/cpu/matmul_amx.h"
 #include "backend/cpu/threads.h"
 #include "ops/format.h"
 
@@ -13,23 +14,32 @@ namespace {
 
 // Prepared rows that stay in the second-level cache while all tiles pass over them.
 constexpr int64_t cache_bytes = 320 << 10;
+// The same for TileFns::many: processors with AMX have 2 MB, and the threads of a core share these rows.
+constexpr int64_t many_cache_bytes = 1280 << 10;
 // Below this many activations the calling thread prepares them alone: waking threads costs more.
 constexpr int64_t alone_elems = 16 << 10;
 
-// Rows in blocks of 1 << top, the rest in smaller powers of two.
+// Rows in blocks of 1 << top, the rest as one block where it has at least `fewest` rows, or else in
+// smaller powers of two.
+struct Blocks {
+  int64_t m;
+  int top, fewest;
+  int64_t full() const { return m >> top; }
+  int rest() const { return static_cast<int>(m & ((1 << top) - 1)); }
+  int64_t count() const {
+    return full() + (rest() >= fewest && rest() ? 1 : __builtin_popcount(static_cast<unsigned>(rest())));
+  }
+};
 struct Block {
   int64_t row;
-  int rows, index;  // rows = 1 << index
+  int rows, index;  // rows = 1 << index, or fewer if index = top
 };
-int64_t block_count(int64_t m, int top) {
-  return (m >> top) + __builtin_popcountll(static_cast<uint64_t>(m & ((1 << top) - 1)));
-}
-Block block_at(int64_t m, int top, int64_t b) {
-  const int64_t full = m >> top;
-  if (b < full) return {b << top, 1 << top, top};
-  int64_t row = full << top;
-  for (int index = top - 1, left = static_cast<int>(b - full);; --index) {
-    if (!((m >> index) & 1)) continue;
+Block block_at(const Blocks& s, int64_t b) {
+  if (b < s.full()) return {b << s.top, 1 << s.top, s.top};
+  int64_t row = s.full() << s.top;
+  if (s.rest() >= s.fewest) return {row, s.rest(), s.top};
+  for (int index = s.top - 1, left = static_cast<int>(b - s.full());; --index) {
+    if (!((s.rest() >> index) & 1)) continue;
     if (left-- == 0) return {row, 1 << index, index};
     row += 1 << index;
   }
@@ -58,34 +68,48 @@ struct Job {
   const MatmulArgs* args;
   const MatmulIsa* isa;
   int64_t groups, pairs, blocks, chunk_blocks;  // chunk_blocks: row blocks that share the cache
-  int top;  // blocks of 1 << top rows
-  bool split_rows;
+  Blocks shape;
+  int pieces;  // that the preparation of a block is cut into
+  bool many, split_rows;
   float* mapped;  // [m, k] in the packed order of k, or null
-  PrepareFn prepare[kinds];
+  PrepareFn prepare[kinds], prepare_many[kinds];
+  int chunk[kinds];
   unsigned char* act[kinds];
   int64_t act_row_bytes[kinds];
   int parts;
   Part part[LinearDesc::max_parts];
 };
 
+// A piece of a block: some groups of its rows, or some rows where a scale spans all groups.
+void prepare_piece(const Job& job, const Block& block, int kind, int piece) {
+  const MatmulArgs& a = *job.args;
+  const bool whole = kind == token_ints;
+  const int64_t total = whole ? block.rows : job.groups;
+  const int64_t begin = total * piece / job.pieces, end = total * (piece + 1) / job.pieces;
+  const int64_t k = a.desc->k, k_begin = whole ? 0 : 32 * begin, k_end = whole ? k : std::min(k, 32 * end);
+  const PrepareFn fn =
+      job.many && block.index == job.shape.top ? job.prepare_many[kind] : job.prepare[kind];
+  unsigned char* to = job.act[kind] + block.row * job.act_row_bytes[kind];
+  if (!whole) to += begin * block.rows * job.chunk[kind];
+  for (int64_t r = whole ? begin : 0; r < (whole ? end : block.rows); ++r) {
+    const float* x = job.mapped ? job.mapped + (block.row + r) * k : a.x + (block.row + r) * a.x_stride;
+    if (k_begin < k_end)
+      fn(x + k_begin, k_end - k_begin, whole ? job.groups : end - begin, block.rows, static_cast<int>(r), to);
+  }
+}
+
 void prepare_rows(const void* p, int64_t begin, int64_t end, int) {
   const Job& job = *static_cast<const Job*>(p);
   const MatmulArgs& a = *job.args;
   const int64_t k = a.desc->k;
-  for (int64_t b = begin; b < end; ++b) {
-    const Block block = block_at(a.m, job.top, b);
-    for (int r = 0; r < block.rows; ++r) {
-      const float* x = a.x + (block.row + r) * a.x_stride;
-      if (job.mapped) {
-        float* to = job.mapped + (block.row + r) * k;
-        for (int64_t i = 0; i < k; ++i) to[i] = x[a.desc->k_map[i]];
-        x = to;
-      }
-      for (int kind = 0; kind < kinds; ++kind)
-        if (job.prepare[kind])
-          job.prepare[kind](x, k, job.groups, block.rows, r,
-                            job.act[kind] + block.row * job.act_row_bytes[kind]);
+  for (int64_t i = begin; i < end; ++i) {
+    const Block block = block_at(job.shape, i / job.pieces);
+    if (job.mapped) {
+      for (int64_t r = block.row; r < block.row + block.rows; ++r)
+        for (int64_t j = 0; j < k; ++j) job.mapped[r * k + j] = a.x[r * a.x_stride + a.desc->k_map[j]];
     }
+    for (int kind = 0; kind < kinds; ++kind)
+      if (job.prepare[kind]) prepare_piece(job, block, kind, static_cast<int>(i % job.pieces));
   }
 }
 
@@ -105,32 +129,50 @@ void run_pair(const Job& job, int64_t pair, int64_t block_begin, int64_t block_e
                                      : tile0;
   const bool alike = !glu || (job.part[1].type == part.type && job.part[1].span.share == part.span.share);
   const int64_t column = part.first_column + tile * 16;
-  alignas(64) float c[2 * 16 * 16], up[2 * 16 * 16];
+  alignas(64) float c[2 * 16 * many_rows];  // the second half: up, where types differ
   Epilogue e;
   e.out_stride = a.out_stride;
   e.accumulate = a.accumulate;
   e.glu = a.desc->glu;
-  for (int64_t b = block_begin; b < block_end; ++b) {
-    const Block block = block_at(a.m, job.top, b);
-    e.rows = block.rows;
-    e.c = c;
-    e.up = c + 16 * block.rows;
-    const TileFn fn = part.fns.rows[block.index];
-    fn(tile0, alike ? tile1 : tile0, part.act + block.row * part.act_row_bytes, part.span, c);
-    if (!alike) {
-      const Part& second = job.part[1];
-      second.fns.rows[block.index](tile1, tile1, second.act + block.row * second.act_row_bytes,
-                                   second.span, up);
-      e.up = up;
+  const auto multiply = [&](const Part& by, const Block& block, const unsigned char* second, int rows,
+                            float* to) {
+    const unsigned char* first = &by == &part ? tile0 : second;
+    const unsigned char* act = by.act + block.row * by.act_row_bytes;
+    if (rows)
+      by.fns.many(first, second, act, by.act_row_bytes, by.span, rows, to);
+    else
+      by.fns.rows[block.index](first, second, act, by.span, to);
+  };
+  for (int64_t b = block_begin; b < block_end;) {
+    Block block = block_at(job.shape, b);
+    int count = 1, rows = 0;  // rows: of `count` blocks at once
+    if (job.many && block.index == job.shape.top) {
+      const int most = alike ? many_rows : many_rows / 2;
+      for (rows = block.rows; b + count < block_end && rows < most; ++count) {
+        const Block next = block_at(job.shape, b + count);
+        if (next.index != job.shape.top) break;
+        rows += next.rows;
+      }
     }
-    for (int i = 0; i < (glu || !two ? 1 : 2); ++i) {
-      e.columns = static_cast<int>(std::min<int64_t>(16, part.columns - (tile + i) * 16));
-      e.out = a.out + block.row * a.out_stride + column + 16 * i;
-      e.bias = a.bias ? a.bias + column + 16 * i : nullptr;
-      e.up_bias = a.bias && glu ? e.bias + a.desc->n() : nullptr;
-      job.isa->epilogue(e);
-      e.c += 16 * block.rows;
+    float* const up = c + 16 * many_rows;
+    multiply(part, block, alike ? tile1 : tile0, rows, c);
+    if (!alike) multiply(job.part[1], block, tile1, rows, up);
+    const int tile_floats = 16 * (rows ? 16 : block.rows);
+    for (int j = 0; j < count; ++j) {
+      block = block_at(job.shape, b + j);
+      e.rows = block.rows;
+      e.c = c + 2 * j * tile_floats;
+      e.up = alike ? e.c + tile_floats : up + 2 * j * tile_floats;
+      for (int i = 0; i < (glu || !two ? 1 : 2); ++i) {
+        e.columns = static_cast<int>(std::min<int64_t>(16, part.columns - (tile + i) * 16));
+        e.out = a.out + block.row * a.out_stride + column + 16 * i;
+        e.bias = a.bias ? a.bias + column + 16 * i : nullptr;
+        e.up_bias = a.bias && glu ? e.bias + a.desc->n() : nullptr;
+        job.isa->epilogue(e);
+        e.c += tile_floats;
+      }
     }
+    b += count;
   }
 }
 
@@ -176,18 +218,28 @@ void matmul_run(const Exec& exec, const MatmulArgs& args, const MatmulIsa& isa, 
   unsigned char* area = reinterpret_cast<unsigned char*>(
       (reinterpret_cast<uintptr_t>(args.workspace) + 63) / 64 * 64);
   bool used[kinds] = {};
-  job.top = 4;
+  job.shape = {args.m, 4, 16};
+  job.many = true;
   for (int p = 0; p < d.part_count; ++p) {
     const Kind kind = kind_of(d.type[p], d.compute);
     used[kind] = true;
     job.part[p].type = packed_type(d.type[p], d.compute);
     job.part[p].fns = compute[kind]->fns[static_cast<int>(job.part[p].type)];
-    if (!job.part[p].fns.rows[4]) job.top = 3;
+    if (!job.part[p].fns.many) job.many = false;
   }
-  job.blocks = block_count(args.m, job.top);
+  for (int p = 0; p < d.part_count; ++p) {
+    if (job.many)
+      job.shape.fewest = std::min(job.shape.fewest, job.part[p].fns.fewest);
+    else if (!job.part[p].fns.rows[4])
+      job.shape.top = 3;
+  }
+  job.blocks = job.shape.count();
   for (int kind = 0; kind < kinds; ++kind) {
     if (!used[kind]) continue;
-    job.prepare[kind] = compute[kind]->prepare;
+    const ComputeIsa& isa_of = *compute[kind];
+    job.prepare[kind] = isa_of.prepare;
+    job.prepare_many[kind] = isa_of.prepare_many ? isa_of.prepare_many : isa_of.prepare;
+    job.chunk[kind] = isa_of.chunk;
     job.act_row_bytes[kind] = job.groups * compute[kind]->chunk;
     job.act[kind] = area;
     area += args.m * job.act_row_bytes[kind];
@@ -196,14 +248,14 @@ void matmul_run(const Exec& exec, const MatmulArgs& args, const MatmulIsa& isa, 
 
   const bool glu = d.glu != Glu::none;
   const unsigned char* packed = static_cast<const unsigned char*>(args.packed);
-  int64_t row_bytes = 0;
+  int64_t row_bytes = 0;  // that the tiles of all passes read of a row
   for (int p = 0; p < d.part_count; ++p) {
     Part& part = job.part[p];
     const Kind kind = kind_of(d.type[p], d.compute);
     part.span = {job.groups, d.group[p] ? d.group[p] / 32 : job.groups};
     part.act = job.act[kind];
     part.act_row_bytes = job.act_row_bytes[kind];
-    row_bytes = std::max(row_bytes, part.act_row_bytes);
+    row_bytes = std::max(row_bytes, job.many ? job.groups * compute[kind]->many_chunk : part.act_row_bytes);
     part.tile_bytes = tile_bytes(part.type, part.span);
     part.tiles = (d.part_n[p] + 15) / 16;
     part.columns = d.part_n[p];
@@ -219,17 +271,22 @@ void matmul_run(const Exec& exec, const MatmulArgs& args, const MatmulIsa& isa, 
     job.part[0].tile_bytes = job.part[1].tile_bytes = job.part[0].tile_bytes + job.part[1].tile_bytes;
 
   const int threads = pool ? pool->size() : 1;
-  job.chunk_blocks = std::max<int64_t>(1, cache_bytes / (row_bytes << job.top));
+  job.chunk_blocks = std::max<int64_t>(1, (job.many ? many_cache_bytes : cache_bytes) / (row_bytes << job.shape.top));
   if (job.pairs < 4 * threads && job.blocks >= 2) {
     job.split_rows = true;
-    job.chunk_blocks = std::min(job.chunk_blocks, std::max<int64_t>(1, job.blocks / (2 * threads)));
+    const int64_t few = job.many ? std::clamp<int64_t>(job.blocks * job.pairs / (3 * threads), 2, 16)
+                                 : std::max<int64_t>(1, job.blocks / (2 * threads));
+    job.chunk_blocks = std::min(job.chunk_blocks, few);
   }
   const int64_t items =
       job.split_rows ? (job.blocks + job.chunk_blocks - 1) / job.chunk_blocks * job.pairs : job.pairs;
-  if (!pool || threads == 1 || args.m * d.k <= alone_elems)
+  job.pieces = 1;
+  if (!pool || threads == 1 || args.m * d.k <= alone_elems) {
     prepare_rows(&job, 0, job.blocks, 0);
-  else
-    pool->run(prepare_rows, &job, job.blocks);
+  } else {
+    if (!d.k_map) job.pieces = static_cast<int>(std::min<int64_t>(16, (threads + job.blocks - 1) / job.blocks));
+    pool->run(prepare_rows, &job, job.blocks * job.pieces);
+  }
   if (!pool || threads == 1)
     run_tiles(&job, 0, items, 0);
   else
@@ -248,6 +305,10 @@ void matmul_avx512(const Exec& exec, const MatmulArgs& args) {
 }
 void matmul_avx512bf16(const Exec& exec, const MatmulArgs& args) {
   matmul_run(exec, args, avx512::matmul_isa, avx512bf16::matmul_bf16);
+}
+void matmul_amx(const Exec& exec, const MatmulArgs& args) {
+  static const AmxIsa isa(amx::kernels);
+  matmul_run(exec, args, isa.isa, isa.bf16);
 }
 #endif
 

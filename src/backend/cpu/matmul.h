@@ -21,7 +21,8 @@
 // 2, 1 (the block of a row never changes what is computed for it). Per block and group one chunk:
 //   int8: i8[R][32]; f32 scale[R], scale*sum[R]; i32 -8 sum[R]; f32 scale*sum of each half [2][R];
 //         i32 -sum of each half [2][R]; i32 -128 sum[R]. 64 R bytes.
-//   a8:   as int8, every chunk with the row's one scale.
+//   a8:   as int8, every chunk with the row's one scale. For AMX: i8[groups / 2][R][64], a last odd
+//         group as [R][32]; f32 scale[R]; i32 sum[R][groups]. At most 64 R bytes a group.
 //   bf16: bf16[R][32], per 4 k in the order 0 2 1 3; f32 sum[R], sums of the halves [2][R], 4 R bytes
 //         unused. 80 R bytes.
 //   fp32: f32[R][32]. 128 R bytes. bf16 without AVX512-BF16 uses this, its values rounded to bf16.
@@ -34,6 +35,10 @@
 //         and one of (k1, k3), added; then acc = fma(dot, w_scale, acc) and fma(w_min, sum, acc). bf16
 //         weights: the same two sums run over all of k. Without AVX512-BF16: as fp32, on activations
 //         rounded to bf16.
+//         With AMX (all but the K types with halves; any number of rows): of every 32 k two chains of
+//         fma from zero, one over the even and one over the odd places of k in the order 0 2 1 3 of
+//         every four; their sum is the group's dot, or is added to that of the groups before.
+//         Denormals count as zero.
 //   fp32: acc = fma(w, a, acc) for every k, w exactly as dequantize_row gives it.
 // Types with groups of their own, for each of their scales (a "share" of k):
 //   int8: part = fma(float(dot), a_scale, part) over the share's groups of 32, from zero; then
@@ -108,8 +113,15 @@ constexpr int int8_chunk = 64, bf16_chunk = 80, fp32_chunk = 128;  // bytes per 
 // second result is not used then.
 using TileFn = void (*)(const unsigned char* tile0, const unsigned char* tile1, const unsigned char* act,
                         const Span& span, float* c);
+// c [blocks, 2, 16, 16]: the same for up to many_rows rows in blocks of 16, the last of them perhaps
+// shorter. What costs something to make of a tile is made once for all of them.
+constexpr int many_rows = 256;
+using ManyFn = void (*)(const unsigned char* tile0, const unsigned char* tile1, const unsigned char* act,
+                        int64_t act_row_bytes, const Span& span, int rows, float* c);
 struct TileFns {
   TileFn rows[5];  // R = 1, 2, 4, 8, and 16 or null
+  ManyFn many = nullptr;  // used if all parts of a layer have it, then
+  int fewest = 1;         // for all rows left over from blocks of 16, if they are so many
 };
 // Writes row r of a block of `rows` from x [k].
 using PrepareFn = void (*)(const float* x, int64_t k, int64_t groups, int rows, int r,
@@ -132,6 +144,8 @@ struct ComputeIsa {
   PrepareFn prepare;
   int chunk;  // bytes per row and group that prepare fills
   TileFns fns[kernel_type_count];  // by packed type; those that it is not for have none
+  PrepareFn prepare_many = nullptr;  // of blocks for TileFns::many, where that differs
+  int many_chunk = 0;                // bytes of a chunk that TileFns::many reads
 };
 struct MatmulIsa {
   ComputeIsa int8, a8, fp32, bf16;

@@ -29,7 +29,7 @@ class CpuBackend final : public Backend {
   int threads() const override { return pool_.size(); }
   std::string threads_why() const override { return why_; }
   std::string describe() const override {
-    return cat("cpu ", name(isa_.level), isa_.vnni ? "+vnni" : "", isa_.bf16 ? "+bf16" : "", ", ",
+    return cat("cpu ", name(isa_.level), isa_.vnni ? "+vnni" : "", isa_.bf16 ? "+bf16" : "", isa_.amx ? "+amx" : "", ", ",
                pool_.size(), pool_.size() == 1 ? " thread (" : " threads (", why_, ")");
   }
 
@@ -60,7 +60,7 @@ Kernels make_kernels(const IsaChoice& isa) {
     fill_ops_avx2(k);
   }
   if (isa.level >= Isa::avx512) {
-    k.matmul = isa.bf16 ? matmul_avx512bf16 : matmul_avx512;
+    k.matmul = isa.amx ? matmul_amx : isa.bf16 ? matmul_avx512bf16 : matmul_avx512;
     fill_ops_avx512(k, isa.bf16);
   }
 #endif

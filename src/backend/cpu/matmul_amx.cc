@@ -1,0 +1,516 @@
+// Linear layers with AMX: up to 16 rows times 16 columns a tile register. Layouts and order: matmul.h.
+// Weights are made into bytes or bf16 for a stretch of k (which stays in the first-level cache, half of
+// it, since two threads may share that), then all rows pass over it.
+// No STL here: nothing compiled with these flags may be emitted for others to link to.
+// GCC 12 takes the undefined vectors inside its own AVX-512 intrinsics for a mistake of ours.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include <immintrin.h>
+
+#include "backend/cpu/matmul_amx.h"
+
+#ifdef ORLOP_AMX_EMULATED  // by tests, on processors without
+#define AMX_NAMESPACE amx_emulated
+#else
+#define AMX_NAMESPACE amx
+#endif
+
+namespace orlop::cpu::AMX_NAMESPACE {
+namespace {
+
+#include "backend/cpu/matmul_avx512.inl"
+#include "backend/cpu/matmul_bf16.inl"
+#ifdef ORLOP_AMX_EMULATED
+#include "amx_emulated.inl"
+#else
+#include "backend/cpu/amx_tiles.inl"
+#endif
+
+using Bytes = unsigned char;
+constexpr int tile_size = 1024;  // bytes of a whole tile register
+
+// ---- weights as operands: a group of 32 k of 16 columns
+
+// 8 rows of [16 columns][4]: signed codes less their zero point, or unsigned ones.
+template <FileType T>
+OP void expand_bytes(const Bytes* code, Bytes* to) {
+  constexpr int zero_point = pack_info(T).zero;
+  static_for<0, 8>([&](auto jj) __attribute__((always_inline)) {
+    constexpr int j = decltype(jj)::value;
+    I v = codes<T, j>(code, 0);
+    if constexpr (zero_point == 128)
+      v = _mm512_xor_si512(v, bytes(128));
+    else if constexpr (zero_point != 0)
+      v = _mm512_sub_epi8(v, bytes(zero_point));
+    _mm512_store_si512(to + 64 * j, v);
+  });
+}
+// 16 rows of [16 columns][2].
+template <FileType T>
+OP void expand_bf16(const Bytes* code, Bytes* to) {
+  const Bytes* t = reinterpret_cast<const Bytes*>(table<T>.v);
+  const I low_table = load_int(t), high_table = load_int(t + 64);
+  static_for<0, 8>([&](auto jj) __attribute__((always_inline)) {
+    constexpr int j = decltype(jj)::value;
+    I even, odd;
+    pairs<T, j>(code, low_table, high_table, even, odd);
+    _mm512_store_si512(to + 128 * j, even);
+    _mm512_store_si512(to + 128 * j + 64, odd);
+  });
+}
+// Codes are read once in the order they lie in: fetched well ahead, whole lines.
+template <FileType T>
+OP void fetch_codes(const Bytes* code) {
+  for (int i = 0; i < pack_info(T).code_bytes; i += 64)
+    _mm_prefetch(reinterpret_cast<const char*>(code + 4096 + i), _MM_HINT_T0);
+}
+
+// Tile registers: 0 .. 3 sums [rows, 16], 4 and 5 activations, 6 and 7 weights. Rows of 0, 1 and 4 may
+// differ from those of 2, 3 and 5.
+struct Shape {
+  int rows0 = 0, rows1 = 0;
+  template <int Depth>  // bytes of a row of activations
+  OP void set(int r0, int r1) {
+    if (r0 == rows0 && r1 == rows1) return;
+    rows0 = r0, rows1 = r1;
+    TileConfig c;
+    for (int t = 0; t < 8; ++t) {
+      c.bytes[t] = t == 4 || t == 5 ? Depth : 64;
+      c.rows[t] = static_cast<uint8_t>(t >= 6 ? Depth / 4 : t == 0 || t == 1 || t == 4 ? r0 : r1);
+    }
+    tile_config(c);
+  }
+};
+template <FileType T, int C, int A, int B>
+OP void multiply_bytes() {
+  if constexpr (T == FileType::w8z)  // codes up to 255
+    tile_unsigned<C, A, B>();
+  else
+    tile_signed<C, A, B>();
+}
+OP int rows_of(int rows, int block) { return rows - 16 * block < 16 ? rows - 16 * block : 16; }
+
+// ---- scales that span a whole tile of k or more: two blocks of rows times two tiles of columns
+
+// a8: tiles of 64 k, or of 32 with zeros for the rest where a share has odd groups.
+template <FileType T>
+struct WideInts {
+  static constexpr FileType type = T;
+  static constexpr bool floats = false;
+  OP static int width(int64_t g, int64_t end) { return g % 2 == 0 && g + 1 < end ? 2 : 1; }
+  OP static void expand(const Bytes* code, int groups, Bytes* to) {
+    fetch_codes<T>(code);
+    expand_bytes<T>(code, to);
+    if (groups == 2) {
+      fetch_codes<T>(code + pack_info(T).code_bytes);
+      expand_bytes<T>(code + pack_info(T).code_bytes, to + 512);
+    } else {
+      for (int i = 512; i < tile_size; i += 64) _mm512_store_si512(to + i, zero_int());
+    }
+  }
+  // What a half tile reads past its own 32 meets zeros.
+  OP static const Bytes* rows_at(const Bytes* block, int64_t g, int rows) {
+    return block + g / 2 * 64 * rows + g % 2 * 32;
+  }
+  OP static int64_t stride(int64_t g, int64_t groups) { return g + 1 == groups && g % 2 == 0 ? 32 : 64; }
+  template <int C, int A, int B>
+  OP static void multiply() {
+    multiply_bytes<T, C, A, B>();
+  }
+  OP static void sums(const Bytes* block, int rows, int64_t begin, int64_t end, int64_t groups, float* to) {
+    const Bytes* from = block + 32 * rows * groups + 4 * rows;
+    for (int r = 0; r < rows; ++r) {
+      int32_t sum = 0;
+      for (int64_t g = begin; g < end; ++g) sum += int_at(from + 4 * (r * groups + g));
+      to[r] = static_cast<float>(sum);
+    }
+  }
+  OP static const Bytes* last_scale(const Bytes* block, int rows, int64_t groups) {
+    return block + 32 * rows * groups;
+  }
+};
+template <FileType T>
+struct WideFloats {
+  static constexpr FileType type = T;
+  static constexpr bool floats = true;
+  OP static int width(int64_t, int64_t) { return 1; }
+  OP static void expand(const Bytes* code, int, Bytes* to) {
+    fetch_codes<T>(code);
+    expand_bf16<T>(code, to);
+  }
+  OP static const Bytes* rows_at(const Bytes* block, int64_t g, int rows) { return block + g * bf16_chunk * rows; }
+  OP static int64_t stride(int64_t, int64_t) { return 64; }
+  template <int C, int A, int B>
+  OP static void multiply() {
+    tile_bf16<C, A, B>();
+  }
+  OP static void sums(const Bytes* block, int rows, int64_t begin, int64_t end, int64_t, float* to) {
+    const Mask mask = first_lanes(rows);
+    F sum = zero();
+    for (int64_t g = begin; g < end; ++g)
+      sum = add(sum, load_masked(reinterpret_cast<const float*>(block + (g * bf16_chunk + 64) * rows), mask));
+    store(to, sum);
+  }
+  OP static const Bytes* last_scale(const Bytes*, int, int64_t) { return nullptr; }
+};
+
+struct Step {
+  int64_t group, end;  // end: of its share
+  bool opens, closes;  // the share
+};
+
+// acc [rows, 16] += dots [rows, 16] of a share by its scale and min; then times a scale of the rows.
+template <class K>
+OP void close(const float* dots, const Bytes* scales, const float* sums, const Bytes* last, int rows, float* acc) {
+  const F d = load_float(scales), m = load_float(scales + (pack_info(K::type).has_min ? 64 : 0));
+  const auto all = [&](int n) __attribute__((always_inline)) {
+    for (int r = 0; r < n; ++r) {
+      const Bytes* dot = reinterpret_cast<const Bytes*>(dots + 16 * r);
+      F v = load_float(reinterpret_cast<const Bytes*>(acc + 16 * r));
+      v = fma(K::floats ? load_float(dot) : to_float(load_int(dot)), d, v);
+      if constexpr (pack_info(K::type).has_min) v = fma(set_float(sums[r]), m, v);
+      if (last) v = mul(v, broadcast(last + 4 * r));
+      store(acc + 16 * r, v);
+    }
+  };
+  if (rows == 16)
+    all(16);
+  else
+    all(rows);
+}
+
+constexpr int wide_steps = 8;
+
+// A stretch of steps for N blocks of rows. parts [N, 2, 16, 16]: dots of a share that goes on.
+template <class K, int N>
+OP void wide_stretch(const Step* step, int steps, const Bytes* weights, const Bytes* const (&tile)[2],
+                     const Bytes* const (&block)[2], const int (&rows)[2], const Span& span, float* parts, float* c) {
+  alignas(64) float dots[N * 512];
+  const auto put = [](float* to) __attribute__((always_inline)) {
+    tile_store<0>(to), tile_store<1>(to + 256);
+    if constexpr (N == 2) tile_store<2>(to + 512), tile_store<3>(to + 768);
+  };
+  for (int s = 0; s < steps; ++s) {
+    const Step& at = step[s];
+    if (at.opens) {
+      tile_zero<0>(), tile_zero<1>();
+      if constexpr (N == 2) tile_zero<2>(), tile_zero<3>();
+    } else if (s == 0) {
+      tile_load<0>(parts, 64), tile_load<1>(parts + 256, 64);
+      if constexpr (N == 2) tile_load<2>(parts + 512, 64), tile_load<3>(parts + 768, 64);
+    }
+    const int64_t stride = K::stride(at.group, span.groups);
+    const Bytes* w = weights + s * tile_size;
+    tile_load<4>(K::rows_at(block[0], at.group, rows[0]), stride);
+    tile_load<6>(w, 64);
+    tile_load<7>(w + wide_steps * tile_size, 64);
+    K::template multiply<0, 4, 6>();
+    K::template multiply<1, 4, 7>();
+    if constexpr (N == 2) {
+      tile_load<5>(K::rows_at(block[1], at.group, rows[1]), stride);
+      K::template multiply<2, 5, 6>();
+      K::template multiply<3, 5, 7>();
+    }
+    if (at.closes) {
+      put(dots);
+      const int64_t share = (at.end - 1) / span.share;
+      for (int n = 0; n < N; ++n) {
+        float sums[16];
+        if constexpr (pack_info(K::type).has_min)
+          K::sums(block[n], rows[n], share * span.share, at.end, span.groups, sums);
+        const Bytes* last = at.end == span.groups ? K::last_scale(block[n], rows[n], span.groups) : nullptr;
+        for (int i = 0; i < 2; ++i)
+          close<K>(dots + 512 * n + 256 * i, tile[i] + share * pack_info(K::type).super_bytes, sums, last, rows[n],
+                   c + 512 * n + 256 * i);
+      }
+    } else if (s == steps - 1) {
+      put(parts);
+    }
+  }
+}
+
+template <class K>
+void wide(const Bytes* tile0, const Bytes* tile1, const Bytes* act, int64_t act_row_bytes, const Span& span, int rows,
+          float* c) {
+  constexpr int code_bytes = pack_info(K::type).code_bytes;
+  alignas(64) Bytes weights[2 * wide_steps * tile_size];
+  alignas(64) float parts[2 * 16 * many_rows];
+  const Bytes* const tile[2] = {tile0, tile1};
+  const int64_t codes_at = scale_bytes(K::type, span);
+  const int blocks = (rows + 15) / 16;
+  for (int i = 0; i < blocks * 32; ++i) store(c + 16 * i, zero());
+  Shape shape;
+  for (int64_t g = 0; g < span.groups;) {
+    Step step[wide_steps];
+    int steps = 0;
+    for (; steps < wide_steps && g < span.groups; ++steps) {
+      const int64_t begin = g / span.share * span.share;
+      const int64_t end = begin + span.share < span.groups ? begin + span.share : span.groups;
+      const int width = K::width(g, end);
+      for (int i = 0; i < 2; ++i)
+        K::expand(tile[i] + codes_at + g * code_bytes, width, weights + (i * wide_steps + steps) * tile_size);
+      step[steps] = {g, end, g == begin, g + width == end};
+      g += width;
+    }
+    for (int b = 0; b < blocks; b += 2) {
+      const int here[2] = {rows_of(rows, b), b + 1 < blocks ? rows_of(rows, b + 1) : 0};
+      const Bytes* const block[2] = {act + 16 * b * act_row_bytes, act + 16 * (b + 1) * act_row_bytes};
+      shape.set<64>(here[0], here[1] ? here[1] : 1);
+      if (here[1])
+        wide_stretch<K, 2>(step, steps, weights, tile, block, here, span, parts + 512 * b, c + 512 * b);
+      else
+        wide_stretch<K, 1>(step, steps, weights, tile, block, here, span, parts + 512 * b, c + 512 * b);
+    }
+  }
+  tile_release();
+}
+
+// bf16 weights: the tiles of weights are as they lie, and the dots are the results.
+template <int N>
+OP void bf16_stretch(int64_t begin, int64_t end, const Bytes* const (&code)[2], const Bytes* const (&block)[2],
+                     const int (&rows)[2], float* c) {
+  if (begin == 0) {
+    tile_zero<0>(), tile_zero<1>();
+    if constexpr (N == 2) tile_zero<2>(), tile_zero<3>();
+  } else {
+    tile_load<0>(c, 64), tile_load<1>(c + 256, 64);
+    if constexpr (N == 2) tile_load<2>(c + 512, 64), tile_load<3>(c + 768, 64);
+  }
+  for (int64_t g = begin; g < end; ++g) {
+    if (N == 1) {  // weights come from memory
+      for (int i = 0; i < tile_size; i += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(code[0] + (g + 4) * tile_size + i), _MM_HINT_T0);
+        _mm_prefetch(reinterpret_cast<const char*>(code[1] + (g + 4) * tile_size + i), _MM_HINT_T0);
+      }
+    }
+    tile_load<4>(block[0] + g * bf16_chunk * rows[0], 64);
+    tile_load<6>(code[0] + g * tile_size, 64);
+    tile_load<7>(code[1] + g * tile_size, 64);
+    tile_bf16<0, 4, 6>();
+    tile_bf16<1, 4, 7>();
+    if constexpr (N == 2) {
+      tile_load<5>(block[1] + g * bf16_chunk * rows[1], 64);
+      tile_bf16<2, 5, 6>();
+      tile_bf16<3, 5, 7>();
+    }
+  }
+  tile_store<0>(c), tile_store<1>(c + 256);
+  if constexpr (N == 2) tile_store<2>(c + 512), tile_store<3>(c + 768);
+}
+void floats(const Bytes* tile0, const Bytes* tile1, const Bytes* act, int64_t act_row_bytes, const Span& span,
+            int rows, float* c) {
+  const Bytes* const code[2] = {tile0, tile1};
+  const int blocks = (rows + 15) / 16;
+  const int64_t stretch = blocks <= 2 ? span.groups : wide_steps;
+  Shape shape;
+  for (int64_t g = 0; g < span.groups; g += stretch) {
+    const int64_t end = g + stretch < span.groups ? g + stretch : span.groups;
+    for (int b = 0; b < blocks; b += 2) {
+      const int here[2] = {rows_of(rows, b), b + 1 < blocks ? rows_of(rows, b + 1) : 0};
+      const Bytes* const block[2] = {act + 16 * b * act_row_bytes, act + 16 * (b + 1) * act_row_bytes};
+      shape.set<64>(here[0], here[1] ? here[1] : 1);
+      if (here[1])
+        bf16_stretch<2>(g, end, code, block, here, c + 512 * b);
+      else
+        bf16_stretch<1>(g, end, code, block, here, c + 512 * b);
+    }
+  }
+  tile_release();
+}
+
+// ---- scales, of weights or activations, for every 32 k: a tile of dots a group, then vectors
+
+// Scale and min of a group, legacy and K types.
+template <FileType T>
+OP void group_scale(const Bytes* tile, int64_t g, F& scale, F& min) {
+  constexpr int n = pack_info(T).super_groups;
+  Scales<T> scales;
+  scales.at = tile + g / n * pack_info(T).super_bytes;
+  scales.c0 = 0;
+  scales.start();
+  scales.get(static_cast<int>(g % n), 0, scale, min);
+}
+
+constexpr int batch = 4;  // groups whose dots wait for their scales
+
+// The groups [g, g + n) of a batch: dots [batch, 2, 16, 16] by their scales to acc [16, 16]. words: what
+// stands behind the rows of the first group's chunk, for the first row; next: bytes to the next group.
+template <FileType T, bool Floats, class Rows>
+OP void close_groups(const float* dots, const Bytes* tile, int64_t g, int n, const Bytes* words, int64_t next,
+                     Rows rows, float* acc) {
+  constexpr PackInfo f = pack_info(T);
+  F scale[batch], min[batch];
+  for (int q = 0; q < n; ++q) group_scale<T>(tile, g + q, scale[q], min[q]);
+  const int64_t sum_at = Floats ? 0 : 4 * rows.value;
+#pragma GCC unroll 2
+  for (int r = 0; r < rows.value; ++r) {
+    F v = load_float(reinterpret_cast<const Bytes*>(acc + 16 * r));
+    for (int q = 0; q < n; ++q) {
+      const Bytes* dot = reinterpret_cast<const Bytes*>(dots + 512 * q + 16 * r);
+      const Bytes* word = words + q * next + 4 * r;
+      if constexpr (Floats)
+        v = fma(load_float(dot), scale[q], v);
+      else
+        v = fma(to_float(load_int(dot)), mul(scale[q], broadcast(word)), v);
+      if constexpr (f.has_min) v = fma(min[q], broadcast(word + sum_at), v);
+    }
+    store(acc + 16 * r, v);
+  }
+}
+
+// int8, types with groups of their own: part and sum [16] go on from batch to batch.
+template <FileType T, class Rows>
+OP void close_shares(const float* dots, const Bytes* tile, int64_t g, int n, const Bytes* words, int64_t next,
+                     const Span& span, Rows rows, float* parts, float* sums, float* acc) {
+  constexpr PackInfo f = pack_info(T);
+  bool opens[batch], closes[batch];
+  const Bytes* scales[batch];
+  for (int q = 0; q < n; ++q) {
+    const int64_t at = g + q, share = at / span.share;
+    opens[q] = at % span.share == 0;
+    closes[q] = at + 1 == span.groups || (at + 1) % span.share == 0;
+    scales[q] = tile + share * f.super_bytes;
+  }
+#pragma GCC unroll 2
+  for (int r = 0; r < rows.value; ++r) {
+    F v = load_float(reinterpret_cast<const Bytes*>(acc + 16 * r));
+    F part = load_float(reinterpret_cast<const Bytes*>(parts + 16 * r));
+    float sum = sums[r];
+    for (int q = 0; q < n; ++q) {
+      const Bytes* word = words + q * next + 4 * r;
+      if (opens[q]) part = zero(), sum = 0;
+      part = fma(to_float(load_int(reinterpret_cast<const Bytes*>(dots + 512 * q + 16 * r))), broadcast(word), part);
+      if constexpr (f.has_min) sum += float_at(word + 4 * rows.value);
+      if (closes[q]) {
+        v = fma(part, load_float(scales[q]), v);
+        if constexpr (f.has_min) v = fma(set_float(sum), load_float(scales[q] + 64), v);
+      }
+    }
+    store(acc + 16 * r, v);
+    store(parts + 16 * r, part);
+    sums[r] = sum;
+  }
+}
+
+struct AnyRows {
+  int value;
+};
+
+template <FileType T, bool Floats>
+void by_groups(const Bytes* tile0, const Bytes* tile1, const Bytes* act, int64_t act_row_bytes, const Span& span,
+               int rows, float* c) {
+  constexpr PackInfo f = pack_info(T);
+  constexpr int depth = Floats ? 64 : 32;  // bytes of a row's group
+  constexpr int size = Floats ? 1024 : 512, stretch = 8192 / size, chunk = Floats ? bf16_chunk : int8_chunk;
+  alignas(64) Bytes weights[2 * 8192];
+  alignas(64) float dots[batch * 512];
+  alignas(64) float parts[f.grouped ? 32 * many_rows : 16];
+  float sums[f.grouped ? 2 * many_rows : 1];  // [blocks, 2, 16]
+  const Bytes* const tile[2] = {tile0, tile1};
+  const int64_t codes_at = scale_bytes(T, span);
+  const int blocks = (rows + 15) / 16;
+  for (int i = 0; i < blocks * 32; ++i) store(c + 16 * i, zero());
+  Shape shape;
+  for (int64_t begin = 0; begin < span.groups; begin += stretch) {
+    const int n = static_cast<int>(begin + stretch < span.groups ? stretch : span.groups - begin);
+    for (int q = 0; q < n; ++q)
+      for (int i = 0; i < 2; ++i) {
+        const Bytes* code = tile[i] + codes_at + (begin + q) * f.code_bytes;
+        fetch_codes<T>(code);
+        if constexpr (Floats)
+          expand_bf16<T>(code, weights + i * 8192 + q * size);
+        else
+          expand_bytes<T>(code, weights + i * 8192 + q * size);
+      }
+    for (int b = 0; b < blocks; ++b) {
+      const int here = rows_of(rows, b);
+      const Bytes* block = act + 16 * b * act_row_bytes;
+      shape.set<depth>(here, here);
+      for (int q = 0; q < n; q += batch) {
+        const int in_batch = n - q < batch ? n - q : batch;
+        const Bytes* first = block + (begin + q) * chunk * here;
+        static_for<0, batch>([&](auto ii) __attribute__((always_inline)) {
+          constexpr int i = decltype(ii)::value, sum = i % 2 * 2, a = 4 + i % 2;
+          if (i >= in_batch) return;
+          tile_load<a>(first + i * chunk * here, depth);
+          tile_load<6>(weights + (q + i) * size, 64);
+          tile_load<7>(weights + 8192 + (q + i) * size, 64);
+          tile_zero<sum>(), tile_zero<sum + 1>();
+          if constexpr (Floats)
+            tile_bf16<sum, a, 6>(), tile_bf16<sum + 1, a, 7>();
+          else
+            multiply_bytes<T, sum, a, 6>(), multiply_bytes<T, sum + 1, a, 7>();
+          tile_store<sum>(dots + 512 * i), tile_store<sum + 1>(dots + 512 * i + 256);
+        });
+        const Bytes* words = first + depth * here;
+        const auto close = [&](auto r, int count) __attribute__((always_inline)) {
+          for (int i = 0; i < 2; ++i) {
+            float* acc = c + 512 * b + 256 * i;
+            if constexpr (f.grouped)
+              close_shares<T>(dots + 256 * i, tile[i], begin + q, count, words, int64_t{chunk} * here, span, r,
+                              parts + 512 * b + 256 * i, sums + 32 * b + 16 * i, acc);
+            else
+              close_groups<T, Floats>(dots + 256 * i, tile[i], begin + q, count, words, int64_t{chunk} * here, r, acc);
+          }
+        };
+        if (here == 16 && in_batch == batch)
+          close(Index<16>{}, batch);
+        else
+          close(AnyRows{here}, in_batch);
+      }
+    }
+  }
+  tile_release();
+}
+
+// ---- activations of a8: layout in matmul.h
+
+void prepare_a8_tiles(const float* x, int64_t k, int64_t groups, int rows, int r, Bytes* block) {
+  alignas(64) float buffer[32];
+  const auto group = [&](int64_t g) __attribute__((always_inline)) {
+    return reinterpret_cast<const Bytes*>(group_of(x, k, g, buffer));
+  };
+  I largest = zero_int();
+  for (int64_t g = 0; g < groups; ++g) largest = larger(largest, group(g));
+  const Int8Scale own(largest);
+  Bytes* scale = block + 32 * rows * groups;
+  __builtin_memcpy(scale + 4 * r, &own.scale, 4);
+  Bytes* sum = scale + 4 * rows + 4 * r * groups;
+  for (int64_t g = 0; g < groups; ++g) {
+    const Bytes* v = group(g);
+    I q0 = zero_int(), q1 = q0;
+    if (own.inverse != 0.0f) {
+      q0 = round_to_int(mul(load_float(v), set_float(own.inverse)));
+      q1 = round_to_int(mul(load_float(v + 64), set_float(own.inverse)));
+    }
+    Bytes* to = block + g / 2 * 64 * rows + (g + 1 == groups && g % 2 == 0 ? 32 * r : 64 * r + g % 2 * 32);
+    store_bytes(to, q0);
+    store_bytes(to + 16, q1);
+    const int32_t s = reduce_add(add_int(q0, q1));
+    __builtin_memcpy(sum + 4 * g, &s, 4);
+  }
+}
+
+using enum FileType;
+template <FileType T>
+constexpr ManyFn ints = by_groups<T, false>;
+template <FileType T>
+constexpr ManyFn group_floats = by_groups<T, true>;
+template <FileType T>
+constexpr ManyFn wide_ints = wide<WideInts<T>>;
+template <FileType T>
+constexpr ManyFn wide_floats = wide<WideFloats<T>>;
+
+}  // namespace
+
+constexpr AmxKernels kernels = {
+    prepare_a8_tiles,
+    {nullptr, nullptr, nullptr, ints<q4_0>, ints<q4_1>, ints<q5_0>, ints<q5_1>, ints<q8_0>, nullptr, nullptr,
+     ints<q4_k>, ints<q5_k>, nullptr, ints<iq4_nl>, nullptr, ints<w4>, ints<w4z>, ints<w8>, ints<w8z>},
+    {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+     nullptr, nullptr, nullptr, wide_ints<w4>, wide_ints<w4z>, wide_ints<w8>, wide_ints<w8z>},
+    {floats, floats, floats, group_floats<q4_0>, group_floats<q4_1>, group_floats<q5_0>, group_floats<q5_1>,
+     group_floats<q8_0>, nullptr, nullptr, group_floats<q4_k>, group_floats<q5_k>, nullptr, group_floats<iq4_nl>,
+     wide_floats<f8>, wide_floats<w4>, wide_floats<w4z>, wide_floats<w8>, wide_floats<w8z>}};
+
+}  // namespace orlop::cpu::AMX_NAMESPACE
