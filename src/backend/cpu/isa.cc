@@ -1,4 +1,5 @@
-// CPUID leaves and XCR0 bits: Intel SDM volume 2A (CPUID) and volume 1, section 14.3.
+// CPUID leaves and XCR0 bits: Intel SDM volume 2A (CPUID) and volume 1, section 14.3. ARM: the bits of
+// AT_HWCAP and AT_HWCAP2 in Linux's Documentation/arch/arm64/elf_hwcaps.rst.
 #include <cstdlib>
 
 #include "backend/cpu/cpu.h"
@@ -8,6 +9,9 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+#include <sys/prctl.h>
 #endif
 
 namespace orlop::cpu {
@@ -24,6 +28,8 @@ bool tiles_allowed() {
 
 struct Found {
   bool avx2 = false, avx512 = false, bf16 = false, amx = false;
+  bool neon = false, dot = false, i8mm = false, sve = false;
+  int sve_bytes = 0;  // of a vector
 };
 
 Found find() {
@@ -47,8 +53,27 @@ Found find() {
   if (leaves >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d))
     found.bf16 = found.avx512 && (a >> 5 & 1);
   found.amx = found.bf16 && tiles && tiles_allowed();
+#elif defined(__aarch64__)
+  const unsigned long caps = getauxval(16), caps2 = getauxval(26);  // AT_HWCAP, AT_HWCAP2
+  found.neon = caps >> 1 & 1;                                      // ASIMD
+  found.dot = found.neon && (caps >> 20 & 1);                      // ASIMDDP
+  found.i8mm = found.dot && (caps2 >> 13 & 1) && (caps2 >> 14 & 1);  // I8MM, BF16
+  found.sve = found.dot && (caps >> 22 & 1);
+  if (found.sve) {
+    const int length = prctl(51);  // PR_SVE_GET_VL: of this thread, with flags above 16 bits
+    found.sve_bytes = length < 0 ? 0 : length & 0xffff;
+    found.sve = found.sve_bytes >= 16;
+  }
 #endif
   return found;
+}
+
+IsaChoice neon(bool dot, bool i8mm, bool sve) {
+  IsaChoice choice{Isa::neon};
+  choice.dot = dot;
+  choice.i8mm = i8mm;
+  choice.sve = sve;
+  return choice;
 }
 
 }  // namespace
@@ -57,6 +82,9 @@ IsaChoice best_isa() {
   const Found found = find();
   if (found.avx512) return {Isa::avx512, found.bf16, true, found.amx};
   if (found.avx2) return {Isa::avx2, false, false};
+  // Vectors of 128 bits gain nothing over NEON.
+  if (found.sve_bytes > 16) return neon(true, found.i8mm, true);
+  if (found.neon) return neon(found.dot, found.i8mm, false);
   return {};
 }
 
@@ -67,10 +95,15 @@ IsaChoice isa_named(const std::string& word) {
   if (word == "avx512" && found.avx512) return {Isa::avx512, false, true};
   if (word == "avx512bf16" && found.bf16) return {Isa::avx512, true, true};
   if (word == "amx" && found.amx) return {Isa::avx512, true, true, true};
-  if (word == "avx2" || word == "avx512" || word == "avx512bf16" || word == "amx")
-    fail(Status::invalid_argument, "ORLOP_ISA: this processor has no \"", word, "\"");
+  if (word == "neon" && found.neon) return neon(false, false, false);
+  if (word == "neondot" && found.dot) return neon(true, false, false);
+  if (word == "i8mm" && found.i8mm) return neon(true, true, false);
+  if (word == "sve" && found.sve) return neon(true, found.i8mm, true);
+  for (const char* known : {"avx2", "avx512", "avx512bf16", "amx", "neon", "neondot", "i8mm", "sve"})
+    if (word == known)
+      fail(Status::invalid_argument, "ORLOP_ISA: this processor has no \"", word, "\"");
   fail(Status::invalid_argument, "ORLOP_ISA: \"", word,
-       "\" is none of ref, avx2, avx512, avx512bf16, amx");
+       "\" is none of ref, avx2, avx512, avx512bf16, amx, neon, neondot, i8mm, sve");
 }
 
 IsaChoice chosen_isa() {
@@ -85,6 +118,10 @@ bool feature(const std::string& name) {
   if (name == "avx512" || name == "avx512vnni") return found.avx512;
   if (name == "avx512bf16") return found.bf16;
   if (name == "amx") return found.amx;
+  if (name == "neon") return found.neon;
+  if (name == "neondot") return found.dot;
+  if (name == "i8mm") return found.i8mm;
+  if (name == "sve") return found.sve;
   return false;
 }
 

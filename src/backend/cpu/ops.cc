@@ -320,6 +320,13 @@ void fill_ops_avx512(Kernels& k, bool has_bf16) {
   k.norm = norm_op<avx512::norm>;
   k.sample = sample_op<avx512::sample_vec>;
 }
+#elif defined(__aarch64__)
+void fill_ops_neon(Kernels& k) {
+  k.kv_store = kv_store_op<neon::kv_store>;
+  k.attention = attention_op<neon::attention, neon::attention_combine>;
+  k.norm = norm_op<neon::norm>;
+  k.sample = sample_op<neon::sample_vec>;
+}
 #endif
 
 }  // namespace orlop::cpu

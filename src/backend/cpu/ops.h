@@ -73,10 +73,18 @@ namespace avx512bf16 {
 void attention(const AttentionArgs& a, const AttentionBlock& block);
 void attention_combine(const AttentionArgs& a, const AttentionBlock& block);
 }  // namespace avx512bf16
+namespace neon {
+void kv_store(const KvStoreArgs& a, int64_t begin, int64_t end);
+void norm(const NormArgs& a, int64_t begin, int64_t end);
+void attention(const AttentionArgs& a, const AttentionBlock& block);
+void attention_combine(const AttentionArgs& a, const AttentionBlock& block);
+extern const SampleVec sample_vec;
+}  // namespace neon
 
 // Fill the table's entries for these ops (ops.cc).
 void fill_ops_ref(Kernels& k);
 void fill_ops_avx2(Kernels& k);
 void fill_ops_avx512(Kernels& k, bool has_bf16);
+void fill_ops_neon(Kernels& k);
 
 }  // namespace orlop::cpu

@@ -29,7 +29,8 @@ class CpuBackend final : public Backend {
   int threads() const override { return pool_.size(); }
   std::string threads_why() const override { return why_; }
   std::string describe() const override {
-    return cat("cpu ", name(isa_.level), isa_.vnni ? "+vnni" : "", isa_.bf16 ? "+bf16" : "", isa_.amx ? "+amx" : "", ", ",
+    return cat("cpu ", name(isa_.level), isa_.vnni ? "+vnni" : "", isa_.bf16 ? "+bf16" : "", isa_.amx ? "+amx" : "",
+               isa_.dot ? "+dot" : "", isa_.i8mm ? "+i8mm" : "", isa_.sve ? "+sve" : "", ", ",
                pool_.size(), pool_.size() == 1 ? " thread (" : " threads (", why_, ")");
   }
 
@@ -62,6 +63,11 @@ Kernels make_kernels(const IsaChoice& isa) {
   if (isa.level >= Isa::avx512) {
     k.matmul = isa.amx ? matmul_amx : isa.bf16 ? matmul_avx512bf16 : matmul_avx512;
     fill_ops_avx512(k, isa.bf16);
+  }
+#elif defined(__aarch64__)
+  if (isa.level == Isa::neon) {
+    k.matmul = isa.sve ? matmul_sve : isa.i8mm ? matmul_i8mm : isa.dot ? matmul_neondot : matmul_neon;
+    fill_ops_neon(k);
   }
 #endif
   return k;
