@@ -5,14 +5,18 @@ The queue's descriptor is registered with the loop, so that nothing polls and no
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
+import sys
 import threading
 import weakref
+from typing import TYPE_CHECKING
 
 from . import _native
 from .errors import BusyError
+
+if TYPE_CHECKING:
+    import asyncio  # it takes more memory and time to load than the rest of the package
 
 
 class LoopQueue:
@@ -88,7 +92,8 @@ class LoopQueues:
 
     def current(self, engine: _native.Engine) -> tuple[LoopQueue | None, int]:
         """The running loop's queue and a new tag, or (None, 0) outside of a loop."""
-        loop = asyncio._get_running_loop()
+        loaded = sys.modules.get("asyncio")  # where a loop runs it is there
+        loop = loaded._get_running_loop() if loaded else None
         if loop is None:
             return None, 0
         with self._lock:

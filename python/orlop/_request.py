@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import threading
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from ._native import LogprobTable, Output
 from .errors import Error, from_code
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ._engine import Engine
     from ._loop import LoopQueue
 
@@ -201,6 +202,8 @@ class Request:
         In the loop that the request was submitted from this waits on the engine's completion queue;
         elsewhere a helper thread does the waiting.
         """
+        import asyncio
+
         loop = asyncio.get_running_loop()
         while not self._done:
             if self._helper is None:
