@@ -11,7 +11,7 @@ using I = __m256i;
 using F = __m256;
 using Mask = __m256i;
 constexpr int lanes = 8;
-constexpr int int8_rows = 2, int8_sums = 4, fp32_rows = 4;  // 16 registers hold two vectors of each
+constexpr int int8_rows = 4, int8_sums = 4, fp32_rows = 4;  // as 16 registers allow
 
 #define OP [[gnu::always_inline]] inline
 OP I load_int(const unsigned char* p) {
@@ -126,10 +126,16 @@ OP I start_dot(const unsigned char* slots, int rows, int half) {
     return start_unsigned<T>(slots, rows, half);
   }
 }
-// vpmaddubsw adds two products in int16: at most 2 * 63 * 127 for codes below 64. Codes of 8 bits are
-// made signed and their sign moved to the activation: at most 2 * 128 * 127.
+// vpmaddubsw adds two products in int16: at most 2 * 127 times the largest code, so some of them may be
+// added up there. Codes of 8 bits are made signed and their sign moved to the activation: at most
+// 2 * 128 * 127, no room for a second one.
+OP I add_words(I a, I b) { return _mm256_add_epi16(a, b); }
 template <FileType T>
 struct Dot {
+  static constexpr PackInfo f = pack_info(T);
+  static constexpr int largest = eight_bits<T> ? 128 : (1 << (f.low_bits + f.high_bits)) - 1;
+  static constexpr int room = 32767 / (2 * 127 * largest);
+  static constexpr int narrow = room > 8 ? 8 : room;
   I w, sign;
   [[gnu::always_inline]] inline explicit Dot(I codes) : w(codes), sign(codes) {
     if constexpr (eight_bits<T>) {
@@ -137,10 +143,14 @@ struct Dot {
       w = _mm256_abs_epi8(sign);
     }
   }
-  [[gnu::always_inline]] inline I add(I acc, I a) const {
+  [[gnu::always_inline]] inline I products(I a) const {
     if constexpr (eight_bits<T>) a = _mm256_sign_epi8(a, sign);
-    return add_int(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1)));
+    return _mm256_maddubs_epi16(w, a);
   }
+  [[gnu::always_inline]] inline I widen(I acc, I words) const {
+    return add_int(acc, _mm256_madd_epi16(words, _mm256_set1_epi16(1)));
+  }
+  [[gnu::always_inline]] inline I add(I acc, I a) const { return widen(acc, products(a)); }
 };
 template <int Bytes, int Rows>
 OP void prefetch(const unsigned char* p) {

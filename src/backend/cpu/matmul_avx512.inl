@@ -91,6 +91,7 @@ template <FileType T>
 constexpr int from_signed = 0;
 template <FileType T>
 struct Dot {
+  static constexpr int narrow = 1;
   I w;
   [[gnu::always_inline]] inline explicit Dot(I codes) : w(codes) {}
   [[gnu::always_inline]] inline I add(I acc, I a) const {

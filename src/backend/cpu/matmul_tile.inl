@@ -183,28 +183,26 @@ template <FileType T, int R0, int N, int V, int Begin, int End>
 [[gnu::always_inline]] inline void int8_dots(I (&dot)[V][N], const unsigned char* const (&code)[V],
                                              const Columns* columns, const unsigned char* act) {
   // A row alone: two chains of integer dots hide their latency (integer sums are exact).
-  constexpr bool two = N == 1;
-  I other[V];
+  constexpr bool two = N == 1 && Dot<T>::narrow == 1;
+  I other[V], words[V][N];
   if constexpr (two)
     for (int v = 0; v < V; ++v) other[v] = zero_int();
   static_for<Begin, End>([&](auto jj) __attribute__((always_inline)) {
-    constexpr int j = decltype(jj)::value;
-    const auto by_rows = [&](int v, const Dot<T>& w) __attribute__((always_inline)) {
-      for (int r = 0; r < N; ++r) {
-        I& to = two && j % 2 == 1 ? other[v] : dot[v][r];
-        to = w.add(to, broadcast_int(act + 32 * (R0 + r) + 4 * j));
-      }
-    };
-    if constexpr (V == 1) {
-      by_rows(0, Dot<T>(codes<T, j>(code[0], columns[0].c0)));
-    } else {
-      const Dot<T> w0(codes<T, j>(code[0], columns[0].c0)), w1(codes<T, j>(code[1], columns[1].c0));
-      for (int r = 0; r < N; ++r) {
-        const I a = broadcast_int(act + 32 * (R0 + r) + 4 * j);
-        I& to0 = two && j % 2 == 1 ? other[0] : dot[0][r];
-        I& to1 = two && j % 2 == 1 ? other[1] : dot[1][r];
-        to0 = w0.add(to0, a);
-        to1 = w1.add(to1, a);
+    constexpr int j = decltype(jj)::value, at = (j - Begin) % Dot<T>::narrow;
+    const Dot<T> w[2] = {Dot<T>(codes<T, j>(code[0], columns[0].c0)),
+                         Dot<T>(codes<T, j>(code[V - 1], columns[V - 1].c0))};
+    for (int r = 0; r < N; ++r) {
+      const I a = broadcast_int(act + 32 * (R0 + r) + 4 * j);
+      for (int v = 0; v < V; ++v) {
+        if constexpr (Dot<T>::narrow > 1) {  // sums that fit 16 bits, widened once in a while
+          const I products = w[v].products(a);
+          words[v][r] = at == 0 ? products : add_words(words[v][r], products);
+          if constexpr (at == Dot<T>::narrow - 1 || j == End - 1)
+            dot[v][r] = w[v].widen(dot[v][r], words[v][r]);
+        } else {
+          I& to = two && j % 2 == 1 ? other[v] : dot[v][r];
+          to = w[v].add(to, a);
+        }
       }
     }
   });
