@@ -195,6 +195,23 @@ TEST(threads_from_cores) {
   CHECK(cpu::choose_threads(m.root + "/none", {0, 1, 2}).threads == 3);  // no /sys
 }
 
+TEST(nodes_of_processors) {
+  Machine m;
+  const std::string folder = "/sys/devices/system/node/";
+  using Nodes = std::vector<int>;
+  CHECK(cpu::memory_nodes(m.root, {0, 1}).empty());  // no /sys
+  m.file(folder + "online", "0-1,4\n");
+  m.file(folder + "node0/cpulist", "0-3,8-11\n");
+  m.file(folder + "node1/cpulist", "4-7,12\n");
+  m.file(folder + "node4/cpulist", "\n");  // memory alone
+  CHECK((cpu::memory_nodes(m.root, {0, 1, 2}) == Nodes{0}));
+  CHECK((cpu::memory_nodes(m.root, {11, 12}) == Nodes{0, 1}));
+  CHECK((cpu::memory_nodes(m.root, {12}) == Nodes{1}));
+  CHECK(cpu::memory_nodes(m.root, {13}).empty());
+  m.file(folder + "online", "0-999999999999\n");
+  CHECK(cpu::memory_nodes(m.root, {0}).empty());
+}
+
 TEST(threads_from_quota_v2) {
   Machine m;
   m.cores(8, 1);
@@ -290,7 +307,7 @@ TEST(device_memory) {
   const std::unique_ptr<Device> device = cpu::make_device();
   CHECK(device->memory_available() > 0);
   for (const size_t bytes : {size_t{1}, size_t{63}, size_t{4097}, (size_t{2} << 20) - 1, size_t{2} << 20,
-                             (size_t{5} << 20) + 12345}) {
+                             (size_t{5} << 20) + 12345, (size_t{33} << 20) + 1}) {
     unsigned char* p = static_cast<unsigned char*>(device->allocate(bytes));
     CHECK(reinterpret_cast<uintptr_t>(p) % 64 == 0);
     CHECK(std::all_of(p, p + bytes, [](unsigned char b) { return b == 0; }));

@@ -1,4 +1,5 @@
-// Formats: Linux's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/, proc(5).
+// Formats: Linux's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/, proc(5), and
+// Documentation/ABI/stable/sysfs-devices-node.
 #include "backend/cpu/machine.h"
 
 #include <sched.h>
@@ -93,6 +94,23 @@ uint64_t read_number(const std::string& path, uint64_t otherwise) {
   return in >> v ? v : otherwise;  // "max" is no number
 }
 
+// "0-3,8" -> {0, 1, 2, 3, 8}; what cannot be read ends the list.
+std::vector<int> number_list(const std::string& path) {
+  constexpr int most = 1 << 18;
+  std::vector<int> numbers;
+  std::string line;
+  if (!first_line(path, line)) return numbers;
+  std::stringstream in(line);
+  for (int low, high; in >> low;) {
+    high = low;
+    if (in.peek() == '-' && !(in.ignore() >> high)) break;
+    if (low < 0 || high >= most) break;
+    for (int i = low; i <= high; ++i) numbers.push_back(i);
+    if (in.peek() == ',') in.ignore();
+  }
+  return numbers;
+}
+
 }  // namespace
 
 std::vector<int> affinity_cpus() {
@@ -125,6 +143,21 @@ int physical_cores(const std::string& root, const std::vector<int>& cpus) {
     cores.insert(siblings);
   }
   return std::max<int>(1, static_cast<int>(cores.size()));
+}
+
+std::vector<int> memory_nodes(const std::string& root, const std::vector<int>& cpus) {
+  const std::string folder = root + "/sys/devices/system/node/";
+  std::vector<int> nodes;
+  for (const int node : number_list(folder + "online")) {
+    const std::vector<int> near = number_list(cat(folder, "node", node, "/cpulist"));
+    if (std::any_of(near.begin(), near.end(), [&](int cpu) {
+          return std::find(cpus.begin(), cpus.end(), cpu) != cpus.end();
+        }))
+      nodes.push_back(node);
+  }
+  std::sort(nodes.begin(), nodes.end());
+  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+  return nodes;
 }
 
 double cpu_quota(const std::string& root) {

@@ -18,6 +18,9 @@ int physical_cores(const std::string& root, const std::vector<int>& cpus);
 // The tightest CPU quota on the way up from this process's control group, in CPUs; 0: none.
 double cpu_quota(const std::string& root);
 
+// NUMA nodes whose memory is near any of `cpus`, ascending; empty where the system does not say.
+std::vector<int> memory_nodes(const std::string& root, const std::vector<int>& cpus);
+
 ThreadChoice choose_threads(const std::string& root, const std::vector<int>& cpus);
 
 // Bytes that could still be allocated: MemAvailable and every control group's limit less its use.
