@@ -34,8 +34,8 @@ import time
 from peer_engines import HERE, Finished, Llama, OpenVino, Orlop
 
 ORLOP_WEIGHTS = {  # keys of the engine's configuration
-    "int4": {"quant": "iq", "quant_bits": 4, "quant_granularity": "group", "quant_group_size": 64},
-    "int8": {"quant": "iq", "quant_bits": 8, "quant_granularity": "channel"},
+    "int4": {"quant": "iq", "quant_bits": 4, "quant_granularity": "group", "quant_group_size": 64, "quant_symmetric": "true"},
+    "int8": {"quant": "iq", "quant_bits": 8, "quant_granularity": "per_channel"},
     "bf16": {},
 }
 GGUF = {"int4": "q4_0", "int8": "q8_0", "bf16": "bf16"}
@@ -74,6 +74,8 @@ class Case:
 
     def __init__(self, args, model, weights, orlop, lengths, gguf=None, openvino=None, keys=None):
         self.model, self.weights, self.products = model, weights, layer_multiplications(args, orlop)
+        print(f"{model} {weights}: orlop takes {os.path.basename(orlop)}" +
+              "".join(f", {k} {v}" for k, v in (keys or {}).items()))
         computes = args.compute or (["bf16"] if weights == "bf16" else [None] if model == "gguf" else ["int8"])
         self.entries = [Orlop(args, orlop, keys or {}, c, lengths) for c in computes]
         if args.llama and gguf and os.path.exists(gguf):
@@ -113,8 +115,8 @@ def all_cases(args):
         for weights in args.weights.split(","):
             gguf = folder / f"{name}-{GGUF[weights]}.gguf"
             orlop, keys = (gguf, {}) if args.orlop_gguf else (folder / name, dict(ORLOP_WEIGHTS[weights]))
-            if weights == "int4" and args.int4_group:
-                keys["quant_group_size"] = args.int4_group
+            if keys:
+                keys.update(pair.split("=", 1) for pair in (getattr(args, weights) or "").split(",") if pair)
             cases.append(Case(args, name, weights, orlop, lengths, gguf, folder / f"{name}-ov-{OPENVINO[weights]}", keys))
     for file in args.gguf or []:
         cases.append(Case(args, "gguf", "as shipped", file, (128, 32), file))
@@ -287,7 +289,9 @@ def main():
     parser.add_argument("--llama", metavar="BIN", help="the folder of llama.cpp's tools")
     parser.add_argument("--openvino", metavar="PYTHON", help="an interpreter with openvino_genai")
     parser.add_argument("--orlop-gguf", action="store_true", help="orlop takes the GGUF files, too")
-    parser.add_argument("--int4-group", type=int, help="elements of a group of int4 weights (default 64)")
+    for bits in ("int4", "int8"):
+        parser.add_argument("--" + bits, metavar="KEY=VALUE,...", help=f"keys of orlop's configuration for {bits} weights, "
+                            "beside " + ", ".join(f"{k}={v}" for k, v in ORLOP_WEIGHTS[bits].items()))
     parser.add_argument("--compute", action="append", help="a setting of orlop's; may be given again (default: int8, and "
                         "bf16 for bf16 weights; the machine's own for --gguf)")
     parser.add_argument("--what", default="speed,memory,start", help="any of these (default: all)")
