@@ -72,14 +72,16 @@ meson_tests() {
 }
 
 # sanitized NAME SANITIZERS MESON_TEST_ARGUMENT...: the test programs under compiler checks, built with
-# clang where it is there (a third of gcc's time). The vector kernels run unchecked: compiling one
-# checked file takes gcc many minutes; valgrind (soak.sh) looks at them.
+# clang where it is there (a third of gcc's time). The vector kernels run unchecked, as they were built
+# for the other tests: compiling one checked file takes gcc many minutes; valgrind (soak.sh) looks at
+# them.
 sanitized() {
   local name=$1 which=$2
   shift 2
+  scripts/build.sh test
   if have clang++ && [ -z "${CXX:-}" ]; then export CC=clang CXX=clang++; fi
   configure "$BUILD-$name" --buildtype=plain -Doptimization=1 -Db_ndebug=false -Dcpp_args=-g1 -Dc_args=-g1 \
-    -Db_sanitize="$which" -Db_lundef=false -Ddefault_library=static -Dsanitize_kernels=false
+    -Db_sanitize="$which" -Db_lundef=false -Ddefault_library=static -Dsanitize_kernels=false -Dkernels_from="$BUILD"
   ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:allocator_may_return_null=1 \
     UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
     TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
@@ -94,5 +96,37 @@ fuzzed() {
     echo "SKIP fuzz targets: clang with its fuzzer runtime is not installed"
     return 0
   fi
+  return $rc
+}
+
+# arm_under_qemu: the kernels cross-compiled, each ARM level on an emulated processor that has it. The
+# tests of ops run with fewer rounds and shapes (ORLOP_TEST_SHORT, see tests/check.h); what does not
+# depend on the level of the products runs once.
+arm_under_qemu() {
+  if ! have aarch64-linux-gnu-g++ || ! have qemu-aarch64; then
+    echo "SKIP ARM: g++-aarch64-linux-gnu and qemu-user are not installed"
+    return 0
+  fi
+  local dir=$BUILD-arm rc=0 n=0 cpu level expect tests
+  unset CC CXX
+  configure "$dir" --cross-file scripts/cross/aarch64.ini --buildtype=release -Db_ndebug=false \
+    -Dkernels_only=true
+  quietly ninja -C "$dir" -j "$JOBS"
+  rm -f "$dir"/meson-logs/testlog*.json
+  # The processor; the level of the products under test; what the backend chooses by itself.
+  while read -r cpu level expect tests; do
+    # shellcheck disable=SC2086
+    QEMU_CPU=$cpu ORLOP_TEST_SHORT=1 ORLOP_TEST_ISA=$level ORLOP_TEST_EXPECT=$expect \
+      meson test -C "$dir" --no-rebuild --print-errorlogs -j "$JOBS" -t 3 \
+      --logbase "testlog-$((n += 1))-$level" $tests || rc=$?
+  done <<'RUNS'
+cortex-a53                               neon     neon            attention kv rows sample format threads matmul grouped
+neoverse-n1                              neondot  neon+dot        matmul grouped isa
+max,sve=off                              i8mm     neon+dot+i8mm   matmul grouped isa
+max,sve128=on,sve-default-vector-length=16  sve   neon+dot+i8mm   matmul grouped isa
+max,sve256=on,sve-default-vector-length=32  sve   neon+dot+i8mm+sve  matmul grouped isa
+a64fx                                    sve      neon+sve        matmul grouped isa
+RUNS
+  python3 "$ROOT/scripts/meson_summary.py" "$dir"/meson-logs/testlog*.json || rc=1
   return $rc
 }

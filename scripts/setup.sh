@@ -24,6 +24,9 @@ look() {
     # With its runtime libraries, a package of their own on newer systems.
     have_fuzzer || wanted+=(clang libclang-rt-dev)
     have npm || wanted+=(npm)
+    # Other processors, emulated: the cross compiler brings its C library.
+    have aarch64-linux-gnu-g++ || wanted+=(g++-aarch64-linux-gnu)
+    have qemu-aarch64 && have qemu-x86_64 || wanted+=(qemu-user)
   fi
 }
 

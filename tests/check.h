@@ -1,6 +1,7 @@
 // The smallest test harness: CHECK counts, test_main prints one closing line and sets the exit code.
 #pragma once
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <string>
@@ -37,6 +38,12 @@ bool throws(Status status, const char* words, F&& f) {
   }
   std::fprintf(stderr, "  nothing was thrown\n");
   return false;
+}
+
+// ORLOP_TEST_SHORT: fewer rounds and shapes of the same kinds, under sanitizers and emulation.
+inline bool is_short() {
+  static const bool answer = std::getenv("ORLOP_TEST_SHORT") != nullptr;
+  return answer;
 }
 
 // Runs every case (or those whose name contains argv[1]).

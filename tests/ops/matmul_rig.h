@@ -48,6 +48,10 @@ inline std::vector<Kernel> kernels() {
   if (cpu::feature("i8mm")) all.push_back({"i8mm", cpu::matmul_i8mm, false});
   if (cpu::feature("sve")) all.push_back({"sve", cpu::matmul_sve, false});
 #endif
+  if (const char* only = std::getenv("ORLOP_TEST_ISA")) {  // and the reference
+    std::erase_if(all, [&](const Kernel& k) { return std::strcmp(k.name, "ref") && std::strcmp(k.name, only); });
+    CHECK(all.size() == 2);
+  }
   return all;
 }
 

@@ -49,6 +49,7 @@ TEST(attention_bits_do_not_depend_on_the_cut) {
         CHECK(std::none_of(r.begin(), r.end(), [](float x) { return x != x; }));
       for (int threads = 1; threads <= 3; ++threads)
         for (const int most : {1, 7, 40, 270}) {
+          if (is_short() && (threads == 2 || most == 7 || most == 270)) continue;
           const std::vector<Rows> got = feed(isa, threads, s, qkv, pieces(s, qkv, random, most),
                                              static_cast<uint32_t>(threads * 1000 + most));
           for (size_t i = 0; i < qkv.size(); ++i) {

@@ -120,9 +120,12 @@ void check(const Grouped& l, int64_t m) {
     if (exact) CHECK(same_bits(out, ref));
     int wrong = 0;
     for (int64_t r = 0; r < m; ++r) {
-      for (int64_t c = 0, p = 0, first = 0; c < n; ++c) {
-        while (c >= first + l.desc.part_n[p]) first += l.desc.part_n[p++];
-        const auto a = seen(l, x.data() + r * k, l.desc.type[p]);
+      std::vector<double> a;
+      for (int64_t c = 0, p = -1, end = 0; c < n; ++c) {
+        if (c == end) {
+          end += l.desc.part_n[++p];
+          a = seen(l, x.data() + r * k, l.desc.type[p]);
+        }
         double value = 0, size = 0;
         for (size_t i = 0; i < a.size(); ++i) {
           value += a[i] * static_cast<double>(l.weight[static_cast<size_t>(c)][i]);
@@ -147,6 +150,7 @@ TEST(every_type_group_and_compute) {
   for (const FileType type : types)
     for (const Compute compute : all_computes)
       for (const int32_t group : {0, 32, 64, 128, 96}) {
+        if (is_short() && group && group != 96) continue;
         const int64_t k = group == 0 && pick(0, 1) ? pick(1, 700) : 32 * pick(1, 20);
         check(Grouped(k, {{type, pick(1, 50), group}}, compute), pick(1, 40));
       }
@@ -173,6 +177,7 @@ TEST(threads_and_gates) {
       const Grouped same(288, {{FileType::w8, 100, 0}, {FileType::w8, 100, 0}}, compute, Glu::silu, mapped);
       for (const Grouped* g : {&l, &same})
         for (const int64_t m : {1, 6, 75}) {
+          if (is_short() && m == 75) continue;
           const auto x = random_x(m, 288);
           const auto ref = apply(cpu::matmul_ref, *g, x, m);
           for (const Kernel& kernel : kernels()) {

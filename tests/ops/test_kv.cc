@@ -79,7 +79,7 @@ TEST(kv_large_heads_are_done_too) {
 TEST(kv_every_isa_holds_what_the_type_says) {
   Random random(11);
   double most[5] = {};
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < (is_short() ? 15 : 60); ++round) {
     const KvType type = types[round % 5];
     const Shape s = random_shape(random, type);
     const std::vector<Rows> qkv = random_sequences(s, {1, random.between(2, 40), 275}, random);
@@ -106,7 +106,7 @@ TEST(kv_every_isa_holds_what_the_type_says) {
 // one.
 TEST(kv_bits_do_not_depend_on_the_cut) {
   Random random(12);
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < (is_short() ? 5 : 20); ++round) {
     const KvType type = types[round % 5];
     Shape s = random_shape(random, type);
     for (const IsaUnderTest& isa : isas()) {

@@ -275,10 +275,19 @@ TEST(this_machine) {
 TEST(isa_by_name) {
   CHECK(cpu::isa_named("ref").level == cpu::Isa::ref);
   CHECK_THROWS(invalid_argument, "\"sse9\"", cpu::isa_named("sse9"));
-  const cpu::Isa best = cpu::best_isa().level;
-  if (best < cpu::Isa::avx512) CHECK_THROWS(invalid_argument, "avx512", cpu::isa_named("avx512"));
-  if (best >= cpu::Isa::avx2) CHECK(cpu::isa_named("avx2").level == cpu::Isa::avx2);
-  CHECK(backend_feature("avx2") == (best >= cpu::Isa::avx2));
+  int known = 0;
+  for (const char* word : {"avx2", "avx512", "avx512bf16", "amx", "neon", "neondot", "i8mm", "sve"}) {
+    CHECK(backend_feature(word) == cpu::feature(word));
+    known += cpu::feature(word);
+    if (cpu::feature(word))
+      CHECK(cpu::isa_named(word).level != cpu::Isa::ref);
+    else
+      CHECK_THROWS(invalid_argument, word, cpu::isa_named(word));
+  }
+  CHECK((known == 0) == (cpu::best_isa().level == cpu::Isa::ref));
+  // What an emulated processor is said to have.
+  if (const char* expected = std::getenv("ORLOP_TEST_EXPECT"))
+    CHECK(make_backend({})->describe().find(std::string("cpu ") + expected + ", ") == 0);
   CHECK(!backend_feature("cuda"));
   setenv("ORLOP_ISA", "avx1024", 1);
   CHECK_THROWS(invalid_argument, "avx1024", make_backend({}));

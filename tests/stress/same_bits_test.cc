@@ -385,7 +385,7 @@ int run(int argc, char** argv) {
     while (seconds() < limit && failures() == 0)
       history(all[below(random, all.size())], random() % 1'000'000'000);
   } else {
-    for (size_t i = 0; i < 3 * all.size(); ++i) history(all[i % all.size()], 1000 + i);
+    for (size_t i = 0; i < (is_short() ? 1 : 3) * all.size(); ++i) history(all[i % all.size()], 1000 + i);
   }
   const Totals& t = totals;
   std::printf("%llu histories, %llu samples (%llu cancelled), %llu tokens, %llu preemptions, %llu "

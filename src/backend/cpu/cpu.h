@@ -22,7 +22,7 @@ struct IsaChoice {
   bool amx = false;   // avx512 with bf16 only: tiles, int8 and bf16; the system saves them
   bool dot = false;   // neon only: SDOT
   bool i8mm = false;  // neon with dot only: USDOT, SMMLA, BFDOT
-  bool sve = false;   // neon with dot only: SVE, whatever the length of its vectors
+  bool sve = false;   // neon only: SVE, whatever the length of its vectors
 };
 
 // The best this processor and operating system allow.

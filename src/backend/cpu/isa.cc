@@ -58,7 +58,7 @@ Found find() {
   found.neon = caps >> 1 & 1;                                      // ASIMD
   found.dot = found.neon && (caps >> 20 & 1);                      // ASIMDDP
   found.i8mm = found.dot && (caps2 >> 13 & 1) && (caps2 >> 14 & 1);  // I8MM, BF16
-  found.sve = found.dot && (caps >> 22 & 1);
+  found.sve = found.neon && (caps >> 22 & 1);
   if (found.sve) {
     const int length = prctl(51);  // PR_SVE_GET_VL: of this thread, with flags above 16 bits
     found.sve_bytes = length < 0 ? 0 : length & 0xffff;
@@ -83,7 +83,7 @@ IsaChoice best_isa() {
   if (found.avx512) return {Isa::avx512, found.bf16, true, found.amx};
   if (found.avx2) return {Isa::avx2, false, false};
   // Vectors of 128 bits gain nothing over NEON.
-  if (found.sve_bytes > 16) return neon(true, found.i8mm, true);
+  if (found.sve_bytes > 16) return neon(found.dot, found.i8mm, true);
   if (found.neon) return neon(found.dot, found.i8mm, false);
   return {};
 }
@@ -98,7 +98,7 @@ IsaChoice isa_named(const std::string& word) {
   if (word == "neon" && found.neon) return neon(false, false, false);
   if (word == "neondot" && found.dot) return neon(true, false, false);
   if (word == "i8mm" && found.i8mm) return neon(true, true, false);
-  if (word == "sve" && found.sve) return neon(true, found.i8mm, true);
+  if (word == "sve" && found.sve) return neon(found.dot, found.i8mm, true);
   for (const char* known : {"avx2", "avx512", "avx512bf16", "amx", "neon", "neondot", "i8mm", "sve"})
     if (word == known)
       fail(Status::invalid_argument, "ORLOP_ISA: this processor has no \"", word, "\"");

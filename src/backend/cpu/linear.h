@@ -21,7 +21,7 @@ void matmul_amx(const Exec& exec, const MatmulArgs& args);         // all that a
 void matmul_neon(const Exec& exec, const MatmulArgs& args);        // ARMv8.0
 void matmul_neondot(const Exec& exec, const MatmulArgs& args);     // dotprod
 void matmul_i8mm(const Exec& exec, const MatmulArgs& args);        // dotprod, i8mm, bf16
-void matmul_sve(const Exec& exec, const MatmulArgs& args);         // dotprod, SVE of any length
+void matmul_sve(const Exec& exec, const MatmulArgs& args);         // SVE of any length
 
 // Weights exactly as dequantize_row gives them; float types packed for bf16 or int8 are rounded to
 // bf16. Then times scale.
