@@ -1,4 +1,5 @@
-// What the tests of linear layers share: every ISA's kernel, random layers, calls into poisoned memory.
+// What the tests of linear layers share: every ISA's kernel, random layers, calls into poisoned
+// memory.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -49,18 +50,26 @@ inline std::vector<Kernel> kernels() {
   if (cpu::feature("sve")) all.push_back({"sve", cpu::matmul_sve, false});
 #endif
   if (const char* only = std::getenv("ORLOP_TEST_ISA")) {  // and the reference
-    std::erase_if(all, [&](const Kernel& k) { return std::strcmp(k.name, "ref") && std::strcmp(k.name, only); });
+    std::erase_if(all, [&](const Kernel& k) {
+      return std::strcmp(k.name, "ref") && std::strcmp(k.name, only);
+    });
     CHECK(all.size() == 2);
   }
   return all;
 }
 
 inline std::mt19937 rng(7);
-inline float uniform(float low, float high) { return std::uniform_real_distribution<float>(low, high)(rng); }
-inline int64_t pick(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(rng); }
+inline float uniform(float low, float high) {
+  return std::uniform_real_distribution<float>(low, high)(rng);
+}
+inline int64_t pick(int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(rng);
+}
 
 constexpr Compute computes[] = {Compute::fp32, Compute::bf16, Compute::int8};
-inline FileType type_at(int i) { return static_cast<FileType>(i); }
+inline FileType type_at(int i) {
+  return static_cast<FileType>(i);
+}
 
 inline std::vector<unsigned char> random_rows(FileType type, int64_t n, int64_t k) {
   const FileTypeInfo& f = info(type);
@@ -69,8 +78,8 @@ inline std::vector<unsigned char> random_rows(FileType type, int64_t n, int64_t 
     for (size_t i = 0; i < rows.size() / f.block_bytes; ++i) {
       const float v = uniform(-1, 1);
       const uint16_t h = type == FileType::f16 ? f32_to_f16(v) : f32_to_bf16(v);
-      std::memcpy(&rows[i * f.block_bytes], type == FileType::f32 ? static_cast<const void*>(&v) : &h,
-                  f.block_bytes);
+      std::memcpy(&rows[i * f.block_bytes],
+                  type == FileType::f32 ? static_cast<const void*>(&v) : &h, f.block_bytes);
     }
     return rows;
   }
@@ -80,11 +89,16 @@ inline std::vector<unsigned char> random_rows(FileType type, int64_t n, int64_t 
       case FileType::q4_1:
       case FileType::q5_1:
       case FileType::q4_k:
-      case FileType::q5_k: return {0, 2};
-      case FileType::q2_k: return {80, 82};
-      case FileType::q3_k: return {108, -1};
-      case FileType::q6_k: return {208, -1};
-      default: return {0, -1};
+      case FileType::q5_k:
+        return {0, 2};
+      case FileType::q2_k:
+        return {80, 82};
+      case FileType::q3_k:
+        return {108, -1};
+      case FileType::q6_k:
+        return {208, -1};
+      default:
+        return {0, -1};
     }
   }();
   for (size_t b = 0; b < rows.size(); b += f.block_bytes) {
@@ -166,14 +180,16 @@ std::vector<float> apply(Matmul run, const L& l, const std::vector<float>& x, in
     for (int64_t r = 0; r < m; ++r) std::copy_n(start->data() + r * n, n, out.data() + r * stride);
   std::vector<unsigned char> work(cpu::matmul_workspace(l.desc, m) + 16, 0xcc);
   const Exec exec{nullptr, nullptr, pool};
-  const MatmulArgs args{&l.desc, l.packed, x.data(), static_cast<int64_t>(x.size()) / m, out.data(),
-                        stride, m, bias, start != nullptr, work.data()};
+  const MatmulArgs args{&l.desc,          l.packed,   x.data(), static_cast<int64_t>(x.size()) / m,
+                        out.data(),       stride,     m,        bias,
+                        start != nullptr, work.data()};
   run(exec, args);
   for (size_t i = work.size() - 16; i < work.size(); ++i) CHECK(work[i] == 0xcc);
   std::vector<float> tight;
   for (int64_t r = 0; r < m; ++r) {
     tight.insert(tight.end(), out.begin() + r * stride, out.begin() + r * stride + n);
-    for (int64_t i = n; i < stride; ++i) CHECK(out[static_cast<size_t>(r * stride + i)] == 12345.0f);
+    for (int64_t i = n; i < stride; ++i)
+      CHECK(out[static_cast<size_t>(r * stride + i)] == 12345.0f);
   }
   return tight;
 }
@@ -181,7 +197,8 @@ std::vector<float> apply(Matmul run, const L& l, const std::vector<float>& x, in
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); ++i)
-    if (std::bit_cast<uint32_t>(a[i]) != std::bit_cast<uint32_t>(b[i]) && !(a[i] != a[i] && b[i] != b[i]))
+    if (std::bit_cast<uint32_t>(a[i]) != std::bit_cast<uint32_t>(b[i]) &&
+        !(a[i] != a[i] && b[i] != b[i]))
       return false;
   return true;
 }

@@ -1,18 +1,23 @@
-// Linear layers whose scales stand apart (w4, w4z, w8, w8z, f8): any group size, any compute setting,
-// orders of k, every ISA of this machine. Against double precision over what the codes mean, bit for
-// bit between ISAs, and the same-bits rule.
+// Linear layers whose scales stand apart (w4, w4z, w8, w8z, f8): any group size, any compute
+// setting, orders of k, every ISA of this machine. Against double precision over what the codes
+// mean, bit for bit between ISAs, and the same-bits rule.
 #include "matmul_rig.h"
 
 namespace orlop::test {
 namespace {
 
-constexpr FileType types[] = {FileType::f8, FileType::w4, FileType::w4z, FileType::w8, FileType::w8z};
+constexpr FileType types[] = {FileType::f8, FileType::w4, FileType::w4z, FileType::w8,
+                              FileType::w8z};
 constexpr Compute all_computes[] = {Compute::fp32, Compute::bf16, Compute::int8, Compute::a8};
 
 class RandomRows final : public QuantRows {
  public:
   RandomRows(FileType type, int64_t n, int64_t k, int64_t shares)
-      : k_(k), shares_(shares), code_(static_cast<size_t>(n * k)), scale_(static_cast<size_t>(n * shares)), min_(scale_.size()) {
+      : k_(k),
+        shares_(shares),
+        code_(static_cast<size_t>(n * k)),
+        scale_(static_cast<size_t>(n * shares)),
+        min_(scale_.size()) {
     for (uint8_t& c : code_) {
       c = static_cast<uint8_t>(rng() & (format_info(type).code_bits == 4 ? 15 : 255));
       if (type == FileType::f8 && (c & 0x7f) == 0x7f) c = 0x7e;
@@ -45,7 +50,8 @@ struct Grouped {
     int64_t n;
     int32_t group;
   };
-  Grouped(int64_t k, std::vector<Given> parts, Compute compute, Glu glu = Glu::none, bool mapped = false) {
+  Grouped(int64_t k, std::vector<Given> parts, Compute compute, Glu glu = Glu::none,
+          bool mapped = false) {
     desc.k = k;
     desc.compute = compute;
     desc.glu = glu;
@@ -70,7 +76,8 @@ struct Grouped {
         auto& w = weight.emplace_back(code.size());
         auto& s = size.emplace_back(code.size());
         for (size_t j = 0; j < code.size(); ++j) {
-          const size_t g = p.group ? j / static_cast<size_t>(p.group) : 0, at = mapped ? static_cast<size_t>(map[j]) : j;
+          const size_t g = p.group ? j / static_cast<size_t>(p.group) : 0,
+                       at = mapped ? static_cast<size_t>(map[j]) : j;
           w[at] = dequantize(p.type, code[j], scale[g], min[g]);
           s[at] = std::fabs(w[at]) + (format_info(p.type).has_min ? 2 * std::fabs(min[g]) : 0);
         }
@@ -93,7 +100,9 @@ std::vector<double> seen(const Grouped& l, const float* x, FileType type) {
     for (double& v : a) v = bf16_to_f32(f32_to_bf16(static_cast<float>(v)));
     return a;
   }
-  const auto at = [&](int64_t i) { return static_cast<size_t>(l.map.empty() ? i : l.map[static_cast<size_t>(i)]); };
+  const auto at = [&](int64_t i) {
+    return static_cast<size_t>(l.map.empty() ? i : l.map[static_cast<size_t>(i)]);
+  };
   const int64_t span = l.desc.compute == Compute::a8 ? k : 32;
   for (int64_t g = 0; g < k; g += span) {
     float amax = 0;
@@ -106,7 +115,9 @@ std::vector<double> seen(const Grouped& l, const float* x, FileType type) {
   return a;
 }
 
-bool integer(Compute c, FileType t) { return t != FileType::f8 && (c == Compute::int8 || c == Compute::a8); }
+bool integer(Compute c, FileType t) {
+  return t != FileType::f8 && (c == Compute::int8 || c == Compute::a8);
+}
 
 void check(const Grouped& l, int64_t m) {
   const int64_t k = l.desc.k, n = l.desc.n();
@@ -116,7 +127,8 @@ void check(const Grouped& l, int64_t m) {
     const auto out = apply(kernel.run, l, x, m);
     bool exact = true;
     for (int p = 0; p < l.desc.part_count; ++p)
-      exact = exact && (!kernel.own_bf16 || l.desc.compute == Compute::fp32 || integer(l.desc.compute, l.desc.type[p]));
+      exact = exact && (!kernel.own_bf16 || l.desc.compute == Compute::fp32 ||
+                        integer(l.desc.compute, l.desc.type[p]));
     if (exact) CHECK(same_bits(out, ref));
     int wrong = 0;
     for (int64_t r = 0; r < m; ++r) {
@@ -132,16 +144,19 @@ void check(const Grouped& l, int64_t m) {
           size += std::fabs(a[i]) * static_cast<double>(l.size[static_cast<size_t>(c)][i]);
         }
         const double bound = static_cast<double>(k + 8) * 0x1p-24 * size + 1e-30;
-        if (!(std::fabs(static_cast<double>(out[static_cast<size_t>(r * n + c)]) - value) <= bound)) ++wrong;
+        if (!(std::fabs(static_cast<double>(out[static_cast<size_t>(r * n + c)]) - value) <= bound))
+          ++wrong;
       }
     }
     CHECK(wrong == 0);
     if (wrong)
-      std::fprintf(stderr, "  %s %s %s group %d m %d k %d: %d of %d\n", kernel.name, info(l.desc.type[0]).name,
-                   name(l.desc.compute), l.desc.group[0], int(m), int(k), wrong, int(m * n));
+      std::fprintf(stderr, "  %s %s %s group %d m %d k %d: %d of %d\n", kernel.name,
+                   info(l.desc.type[0]).name, name(l.desc.compute), l.desc.group[0], int(m), int(k),
+                   wrong, int(m * n));
     for (int64_t r = 0; r < m; r += 3) {
       const std::vector<float> one(x.begin() + r * k, x.begin() + (r + 1) * k);
-      CHECK(same_bits(apply(kernel.run, l, one, 1), std::vector<float>(out.begin() + r * n, out.begin() + (r + 1) * n)));
+      CHECK(same_bits(apply(kernel.run, l, one, 1),
+                      std::vector<float>(out.begin() + r * n, out.begin() + (r + 1) * n)));
     }
   }
 }
@@ -158,7 +173,11 @@ TEST(every_type_group_and_compute) {
 
 TEST(parts_differ) {
   for (const Compute compute : all_computes)
-    check(Grouped(256, {{FileType::w4, 40, 128}, {FileType::w8z, 17, 0}, {FileType::f8, 16, 128}, {FileType::w4z, 3, 32}},
+    check(Grouped(256,
+                  {{FileType::w4, 40, 128},
+                   {FileType::w8z, 17, 0},
+                   {FileType::f8, 16, 128},
+                   {FileType::w4z, 3, 32}},
                   compute),
           21);
 }
@@ -173,8 +192,10 @@ TEST(threads_and_gates) {
   cpu::ThreadPool two(2), three(3);
   for (const Compute compute : all_computes) {
     for (const bool mapped : {false, true}) {
-      const Grouped l(288, {{FileType::w4, 100, 64}, {FileType::w4z, 100, 32}}, compute, Glu::silu, mapped);
-      const Grouped same(288, {{FileType::w8, 100, 0}, {FileType::w8, 100, 0}}, compute, Glu::silu, mapped);
+      const Grouped l(288, {{FileType::w4, 100, 64}, {FileType::w4z, 100, 32}}, compute, Glu::silu,
+                      mapped);
+      const Grouped same(288, {{FileType::w8, 100, 0}, {FileType::w8, 100, 0}}, compute, Glu::silu,
+                         mapped);
       for (const Grouped* g : {&l, &same})
         for (const int64_t m : {1, 6, 75}) {
           if (is_short() && m == 75) continue;
@@ -228,7 +249,8 @@ TEST(hostile_activations) {
         const auto ref = apply(cpu::matmul_ref, l, x, 5);
         for (const Kernel& kernel : kernels()) {
           const auto out = apply(kernel.run, l, x, 5);
-          if (!kernel.own_bf16 || compute == Compute::fp32 || integer(compute, type)) CHECK(same_bits(out, ref));
+          if (!kernel.own_bf16 || compute == Compute::fp32 || integer(compute, type))
+            CHECK(same_bits(out, ref));
           for (int c = 0; c < 20; ++c) {
             const float o = out[static_cast<size_t>(2 * 20 + c)];
             // A weight of zero times infinity may leave a finite sum nowhere but in integers.
@@ -278,7 +300,8 @@ TEST(packed_size) {
       d.type[0] = type;
       d.part_n[0] = 512;
       d.group[0] = group;
-      const double bits = format_info(type).code_bits, scales = (format_info(type).has_min ? 64.0 : 32.0) / (group ? group : 2048);
+      const double bits = format_info(type).code_bits,
+                   scales = (format_info(type).has_min ? 64.0 : 32.0) / (group ? group : 2048);
       CHECK(static_cast<double>(cpu::linear_bytes(d)) == 512.0 * 2048 / 8 * (bits + scales));
     }
 }
@@ -286,4 +309,6 @@ TEST(packed_size) {
 }  // namespace
 }  // namespace orlop::test
 
-int main(int argc, char** argv) { return orlop::test::test_main(argc, argv); }
+int main(int argc, char** argv) {
+  return orlop::test::test_main(argc, argv);
+}

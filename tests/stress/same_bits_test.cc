@@ -1,12 +1,12 @@
-// Same bits: whatever else runs, in whatever memory, each request's tokens and logprobs are those of
-// the request alone. Random histories over real models: prompts with shared beginnings, parameters,
-// samples, arrival times, step and page sizes, few pages (so that requests give way), cancellations,
-// slow readers, prefix cache and host tier on and off, plans made ahead, one to four threads; every
-// KV type, weight format and compute setting; pages that hold nothing are NaN.
+// Same bits: whatever else runs, in whatever memory, each request's tokens and logprobs are those
+// of the request alone. Random histories over real models: prompts with shared beginnings,
+// parameters, samples, arrival times, step and page sizes, few pages (so that requests give way),
+// cancellations, slow readers, prefix cache and host tier on and off, plans made ahead, one to four
+// threads; every KV type, weight format and compute setting; pages that hold nothing are NaN.
 //
-//   same_bits_test                  each case three times; with ORLOP_SOAK set, random cases for ten minutes
-//   same_bits_test SECONDS          random cases for that long
-//   same_bits_test CASE SEED        one history again, as a failure names it
+//   same_bits_test                  each case three times; with ORLOP_SOAK set, random cases for
+//   ten minutes same_bits_test SECONDS          random cases for that long same_bits_test CASE SEED
+//   one history again, as a failure names it
 #include <unistd.h>
 
 #include <chrono>
@@ -25,8 +25,12 @@ namespace orlop::test {
 namespace {
 
 using Random = std::mt19937_64;
-uint64_t below(Random& random, uint64_t n) { return random() % n; }
-bool once_in(Random& random, uint64_t n) { return below(random, n) == 0; }
+uint64_t below(Random& random, uint64_t n) {
+  return random() % n;
+}
+bool once_in(Random& random, uint64_t n) {
+  return below(random, n) == 0;
+}
 template <class T>
 T one_of(Random& random, std::initializer_list<T> values) {
   return values.begin()[below(random, values.size())];
@@ -37,6 +41,7 @@ struct Case {
   std::string path;
   Compute compute;
   KvType kv;
+  QuantOptions quant = {};
 };
 
 struct Ask {
@@ -58,7 +63,8 @@ struct Answer {
 
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && (a.empty() || !std::memcmp(a.data(), b.data(), a.size() * sizeof(T)));
+  return a.size() == b.size() &&
+         (a.empty() || !std::memcmp(a.data(), b.data(), a.size() * sizeof(T)));
 }
 template <class T>
 bool begins(const std::vector<T>& whole, const std::vector<T>& begin) {
@@ -87,7 +93,9 @@ struct Running {
     backend = make_backend({.device = test_device(), .threads = s.threads});
     s.limits.compute = c.compute;
     s.limits.kv_type = c.kv;
-    model = load_model(Checkpoint::open(c.path, LoadMode::read), backend->exec(), s.limits, nullptr);
+    s.limits.quant = c.quant;
+    model =
+        load_model(Checkpoint::open(c.path, LoadMode::read), backend->exec(), s.limits, nullptr);
     s.options.pages.assign(model->groups().size(), pages);
     s.options.poison = true;
     model->allocate_cache(s.options.pages);
@@ -214,8 +222,8 @@ Setup random_setup(Random& random, KvType kv) {
   const auto seqs = static_cast<int32_t>(1 + below(random, 9));
   const int32_t rows = std::max(seqs, one_of(random, {9, 17, 40, 64, 128}));
   const bool tiles = kv == KvType::int8 || kv == KvType::uint4;
-  const int32_t page = tiles ? one_of(random, {16, 16, 32, 64})
-                             : one_of(random, {8, 16, 16, 32, 48});
+  const int32_t page =
+      tiles ? one_of(random, {16, 16, 32, 64}) : one_of(random, {8, 16, 16, 32, 48});
   s.limits = limits_of(rows, seqs, page, one_of(random, {1, 5, 32}));
   EngineOptions& o = s.options;
   o.step_tokens = rows;
@@ -238,7 +246,8 @@ struct Totals {
 
 // What differs, or an empty text.
 std::string compare(const Answer& got, const Answer& want, bool cancelled) {
-  if (got.finish == Finish::error) return cat("error ", static_cast<int>(got.error), " ", got.message);
+  if (got.finish == Finish::error)
+    return cat("error ", static_cast<int>(got.error), " ", got.message);
   if (got.finish == Finish::cancelled) {
     if (!cancelled) return "cancelled by nobody";
     return begins(want.tokens, got.tokens) && begins(want.logprobs, got.logprobs) &&
@@ -249,7 +258,8 @@ std::string compare(const Answer& got, const Answer& want, bool cancelled) {
   if (got.finish != want.finish) return "finish reason";
   if (!same_bits(got.tokens, want.tokens)) {
     size_t at = 0;
-    while (at < std::min(got.tokens.size(), want.tokens.size()) && got.tokens[at] == want.tokens[at])
+    while (at < std::min(got.tokens.size(), want.tokens.size()) &&
+           got.tokens[at] == want.tokens[at])
       ++at;
     return cat("tokens, from ", at, " of ", want.tokens.size(), " (", got.tokens.size(), ")");
   }
@@ -281,9 +291,8 @@ void play(Running& r, const std::vector<Ask>& asks, const std::vector<std::vecto
       continue;
     }
     requests[i] = r.submit(asks[i].prompt, asks[i].given);
-    readers.emplace_back([&, i] {
-      got[i] = collect(*requests[i], asks[i].given.n, asks[i].read_pause_us);
-    });
+    readers.emplace_back(
+        [&, i] { got[i] = collect(*requests[i], asks[i].given.n, asks[i].read_pause_us); });
     if (++arrivals == asks.size()) r.engine->resume();
   }
   for (std::thread& t : readers) t.join();
@@ -331,13 +340,13 @@ void history(const Case& c, uint64_t seed) {
   ++totals.histories;
   if (failures() != before) {
     const EngineOptions& o = setup.options;
-    std::fprintf(stderr,
-                 "%s: %d threads, %d running, %d rows, pages %lld of %lld, cache %d, tier %zu, ahead "
-                 "%d, itl %lld, output %zu, paused %d\nagain: same_bits_test %s\n",
-                 label.c_str(), setup.threads, o.max_running, o.step_tokens,
-                 static_cast<long long>(pages), static_cast<long long>(page), o.prefix_cache,
-                 o.host_tier_bytes, o.plan_ahead, static_cast<long long>(o.itl_target_ns),
-                 o.output_bytes, o.paused, label.c_str());
+    std::fprintf(
+        stderr,
+        "%s: %d threads, %d running, %d rows, pages %lld of %lld, cache %d, tier %zu, ahead "
+        "%d, itl %lld, output %zu, paused %d\nagain: same_bits_test %s\n",
+        label.c_str(), setup.threads, o.max_running, o.step_tokens, static_cast<long long>(pages),
+        static_cast<long long>(page), o.prefix_cache, o.host_tier_bytes, o.plan_ahead,
+        static_cast<long long>(o.itl_target_ns), o.output_bytes, o.paused, label.c_str());
   }
 }
 
@@ -345,8 +354,9 @@ std::vector<Case> cases_in(const TempDir& folder) {
   constexpr Compute computes[] = {Compute::fp32, Compute::bf16, Compute::int8};
   constexpr KvType kvs[] = {KvType::f32, KvType::bf16, KvType::f16, KvType::int8, KvType::uint4};
   std::vector<Case> all;
-  const auto add = [&](const std::string& model, const std::string& path, Compute c, KvType kv) {
-    all.push_back({cat(model, ":", name(c), ":", name(kv)), path, c, kv});
+  const auto add = [&](const std::string& model, const std::string& path, Compute c, KvType kv,
+                       QuantOptions quant = {}) {
+    all.push_back({cat(model, ":", name(c), ":", name(kv)), path, c, kv, quant});
   };
   // Checkpoints of floats: every KV type; int8 is bf16 for them.
   for (const char* model : {"llama", "mistral-window", "qwen2", "qwen3"})
@@ -365,6 +375,20 @@ std::vector<Case> cases_in(const TempDir& folder) {
     add_file(file_types[t].name, {every.back()});
   }
   add_file("mixed", every);
+  // Floats quantized at load: every row type, per group and per channel, a8 and the other settings
+  // in turn.
+  for (const int32_t bits : {4, 8})
+    for (const int32_t group : {0, 32, 64})
+      for (const bool symmetric : {false, true})
+        for (const Compute c : {Compute::a8, computes[turn / 2 % 3]}) {
+          const QuantOptions quant{.kind = QuantOptions::Kind::dynamic,
+                                   .bits = bits,
+                                   .group = group,
+                                   .symmetric = symmetric};
+          const char* model = turn % 2 ? "llama" : "qwen3";
+          add(cat(model, "-iq", bits, symmetric ? "s" : "z", group),
+              std::string(TEST_DATA) + "/tiny/" + model, c, kvs[turn++ % 5], quant);
+        }
   return all;
 }
 
@@ -385,18 +409,17 @@ int run(int argc, char** argv) {
     while (seconds() < limit && failures() == 0)
       history(all[below(random, all.size())], random() % 1'000'000'000);
   } else {
-    for (size_t i = 0; i < (is_short() ? 1 : 3) * all.size(); ++i) history(all[i % all.size()], 1000 + i);
+    for (size_t i = 0; i < (is_short() ? 1 : 3) * all.size(); ++i)
+      history(all[i % all.size()], 1000 + i);
   }
   const Totals& t = totals;
-  std::printf("%llu histories, %llu samples (%llu cancelled), %llu tokens, %llu preemptions, %llu "
-              "cached prompt tokens, %llu pages back from the host, %.1f s\n",
-              static_cast<unsigned long long>(t.histories),
-              static_cast<unsigned long long>(t.samples),
-              static_cast<unsigned long long>(t.cancelled),
-              static_cast<unsigned long long>(t.tokens),
-              static_cast<unsigned long long>(t.preemptions),
-              static_cast<unsigned long long>(t.hit_tokens),
-              static_cast<unsigned long long>(t.host_in), seconds());
+  std::printf(
+      "%llu histories, %llu samples (%llu cancelled), %llu tokens, %llu preemptions, %llu "
+      "cached prompt tokens, %llu pages back from the host, %.1f s\n",
+      static_cast<unsigned long long>(t.histories), static_cast<unsigned long long>(t.samples),
+      static_cast<unsigned long long>(t.cancelled), static_cast<unsigned long long>(t.tokens),
+      static_cast<unsigned long long>(t.preemptions), static_cast<unsigned long long>(t.hit_tokens),
+      static_cast<unsigned long long>(t.host_in), seconds());
   CHECK(t.histories > 0);
   // A test of what happened to nobody would show nothing.
   if (argc == 1) CHECK(t.cancelled > 0 && t.preemptions > 0 && t.hit_tokens > 0 && t.host_in > 0);
