@@ -164,6 +164,10 @@ _engine: dict[str, dict[str, Any]] = {
 }
 
 
+def engine_keys() -> list[str]:
+    return list(_engine)
+
+
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("engine")
     for name, settings in _engine.items():

@@ -36,6 +36,13 @@ def add_command(commands: Any) -> None:
         "difference|, KL divergence and perplexity, in windows of 1024 by default",
     )
     options.add_argument(
+        "--against-model",
+        metavar="MODEL",
+        help="compare with this model over the text (needs numpy), computed in fp32 with the "
+        "weights and the KV cache as they are: as --against, and how often the best token is the "
+        "same",
+    )
+    options.add_argument(
         "--json",
         action="store_true",
         help="the figures as JSON on stdout; a figure beyond a double's range is null",
@@ -59,8 +66,11 @@ def add_command(commands: Any) -> None:
 def _run(args: argparse.Namespace) -> int:
     if args.file is None and args.reference is None:
         raise common.UsageError("give a text file, --reference, or both")
-    if args.against is not None and args.file is None:
-        raise common.UsageError("--against needs a text file")
+    if args.against is not None and args.against_model is not None:
+        raise common.UsageError("--against and --against-model: one comparison at a time")
+    for option, value in (("--against", args.against), ("--against-model", args.against_model)):
+        if value is not None and args.file is None:
+            raise common.UsageError(f"{option} needs a text file")
     # Both files before the model: their errors come at once.
     text = reference = None
     if args.file is not None:
@@ -72,7 +82,20 @@ def _run(args: argparse.Namespace) -> int:
         out: dict[str, Any] = {"model": args.model, "compute": engine.info.get("compute")}
         if text is not None and args.against is not None:
             with _against(args) as base:
-                out["kv"] = kv_quality(engine, base, text, args.tokens, args.window or 1024)
+                found = quality(engine, base, text, args.tokens, args.window or 1024)
+                out["kv"] = {
+                    "dtype": engine.info["kv"]["dtype"],
+                    "against": base.info["kv"]["dtype"],
+                    **found,
+                }
+        elif text is not None and args.against_model is not None:
+            with _against_model(args) as base:
+                found = quality(engine, base, text, args.tokens, args.window or 1024)
+                out["model_quality"] = {
+                    "quant": engine.info["quant"],
+                    "against": args.against_model,
+                    **found,
+                }
         elif text is not None:
             out["perplexity"] = perplexity(engine, text, args.tokens, args.window, args.stride)
         if reference is not None:
@@ -91,16 +114,21 @@ def _run(args: argparse.Namespace) -> int:
             f"perplexity {shown} over {p['scored']} of {p['tokens']} tokens, "
             f"window {p['window']}, stride {p['stride']}, {p['tokens_per_second']:.0f} tokens/s"
         )
-    if "kv" in out:
-        k = out["kv"]
+    for name in ("kv", "model_quality"):
+        if name not in out:
+            continue
+        k = out[name]
+        which = f"kv_dtype {k['dtype']}" if name == "kv" else args.model
         print(
-            f"kv_dtype {k['dtype']} against {k['against']} over {k['scored']} of {k['tokens']} "
-            f"tokens, window {k['window']}"
+            f"{which} against {k['against']} over {k['scored']} of {k['tokens']} tokens, "
+            f"window {k['window']}"
         )
         print(
             f"mean |logprob difference| {k['mean_difference']:.5f} "
             f"(largest {k['max_difference']:.4f}), KL {k['kl']:.6f}"
         )
+        if name == "model_quality":
+            print(f"best token the same at {k['argmax_equal']} of {k['scored']} positions")
         print(
             f"perplexity {k['perplexity']:.4f} against {k['perplexity_against']:.4f} "
             f"({k['perplexity_change']:+.3%})"
@@ -155,14 +183,27 @@ def _against(args: argparse.Namespace) -> Engine:
     return common.load(other)
 
 
-def kv_quality(
+def _against_model(args: argparse.Namespace) -> Engine:
+    other = argparse.Namespace(**vars(args))
+    for key in common.engine_keys():
+        if key.startswith("quant"):
+            setattr(other, key, None)
+    other.model, other.compute, other.quiet = args.against_model, "fp32", True
+    return common.load(other)
+
+
+def quality(
     engine: Engine, base: Engine, text: str, tokens: int | None, window: int
 ) -> dict[str, Any]:
     """How the distributions of two engines differ over a text in windows, each on its own."""
     try:
         import numpy as np
     except ImportError:
-        raise common.CommandError("--against needs numpy") from None
+        raise common.CommandError("a comparison needs numpy") from None
+    if engine.info["vocab"] != base.info["vocab"]:
+        raise common.CommandError(
+            f"the models' vocabularies differ: {engine.info['vocab']} and {base.info['vocab']}"
+        )
     ids = engine.encode(text)[:tokens]
     if len(ids) < 2:
         raise common.UsageError("the text must have at least two tokens")
@@ -173,6 +214,7 @@ def kv_quality(
     differences: list[float] = []
     kl: list[float] = []
     sums = [0.0, 0.0]
+    same = 0
     for begin in range(0, len(ids), window):
         part = ids[begin : begin + window]
         if len(part) < 2:
@@ -190,14 +232,14 @@ def kv_quality(
             q = np.asarray(mine.prompt_top_logprobs.by_token(row)).astype(np.float64)
             p = np.asarray(theirs.prompt_top_logprobs.by_token(row)).astype(np.float64)
             kl.append(float(np.sum(np.exp(p) * (p - q))))
+            same += int(np.argmax(p) == np.argmax(q))
     scored = len(differences)
     perplexities = [_exp(s / scored) for s in sums]
     return {
-        "dtype": engine.info["kv"]["dtype"],
-        "against": base.info["kv"]["dtype"],
         "tokens": len(ids),
         "scored": scored,
         "window": window,
+        "argmax_equal": same,
         "mean_difference": math.fsum(differences) / scored,
         "max_difference": max(differences),
         "kl": math.fsum(kl) / scored,
