@@ -29,7 +29,6 @@ void AttentionTile<V, C>::find_tiles(int32_t c, int begin, int end, int last) {
     }
     keys_[t] = source_[t].keys[0];
     values_[t] = source_[t].values[0];
-    if constexpr (integers) token_scales(t);
   }
 }
 
@@ -51,13 +50,13 @@ void AttentionTile<V, C>::find_next(int32_t c) {
   }
 }
 
+// Requests go to the second cache: the first one has too few under way at a time to keep memory busy.
 template <class V, class C>
 void AttentionTile<V, C>::fetch(const char* p, int64_t bytes) {
-  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(p + at);
+  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(p + at, 0, 2);
 }
 
-// Asks for the next step's worth of a run of lines, every line once, into the second cache: the first
-// one has too few requests under way at a time to keep memory busy.
+// Asks for the next step's worth of a run of lines, every line once.
 template <class V, class C>
 [[gnu::always_inline]] inline void AttentionTile<V, C>::fetch_step(const char*& next, int number) {
   if (C::step_bytes >= 64 || number % (64 / C::step_bytes) == 0) __builtin_prefetch(next, 0, 2);

@@ -160,6 +160,7 @@ class AttentionTile {
         else
           tile_scores(i0, i1, t);
       }
+      for (int t = tile_begin; t < tile_end; ++t) token_scales(t);
     } else if (halves_) {
       for (int t = tile_begin; t < tile_end; ++t) {
         join(keys_[t], source_[t].keys, dims_ / C::pack, C::step_bytes / 2);

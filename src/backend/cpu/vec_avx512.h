@@ -100,7 +100,9 @@ struct Vec {
                                      0xa8);  // (x | y) & mask
   }
   [[gnu::always_inline]] static inline I set1_pair(const void* p) {
-    return _mm512_castps_si512(_mm512_set1_ps(*static_cast<const float*>(p)));
+    int pair;
+    __builtin_memcpy(&pair, p, sizeof pair);
+    return _mm512_set1_epi32(pair);  // which a product takes as it loads it
   }
   // sum + the products of a pair
   [[gnu::always_inline]] static inline I add_pairs(I sum, I x, I y) {
