@@ -1,4 +1,4 @@
-// int8 products of linear layers with USDOT (ARMv8.2 dotprod and i8mm). Everything else comes from matmul_neon.cc.
+// int8 products of linear layers with USDOT and USMMLA (ARMv8.2 dotprod and i8mm). Everything else comes from matmul_neon.cc.
 // No STL here: nothing compiled for an ISA may be emitted for others to link to.
 #include <arm_neon.h>
 

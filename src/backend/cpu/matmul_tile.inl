@@ -178,10 +178,17 @@ struct Part {
   }
 };
 
+#ifdef __ARM_FEATURE_MATMUL_INT8
+#include "backend/cpu/matmul_pairs.inl"
+#endif
+
 // dot[v][r] += codes [4 * Begin, 4 * End) of a group times those of the rows.
 template <FileType T, int R0, int N, int V, int Begin, int End>
 [[gnu::always_inline]] inline void int8_dots(I (&dot)[V][N], const unsigned char* const (&code)[V],
                                              const Columns* columns, const unsigned char* act) {
+#ifdef __ARM_FEATURE_MATMUL_INT8
+  if constexpr (N > 1) return pair_dots<T, R0, N, V, Begin, End>(dot, code, columns, act);
+#endif
   // A row alone: two chains of integer dots hide their latency (integer sums are exact).
   constexpr bool two = N == 1 && Dot<T>::narrow == 1;
   I other[V], words[V][N];
