@@ -15,7 +15,7 @@ namespace {
 // Prepared rows that stay in the second-level cache while all tiles pass over them.
 constexpr int64_t cache_bytes = 320 << 10;
 // The same for TileFns::many: processors with AMX have 2 MB, and the threads of a core share these rows.
-constexpr int64_t many_cache_bytes = 1280 << 10;
+constexpr int64_t many_cache_bytes = 1440 << 10;
 // Below this many activations the calling thread prepares them alone: waking threads costs more.
 constexpr int64_t alone_elems = 16 << 10;
 
@@ -61,7 +61,7 @@ struct Part {
   const unsigned char* packed;
   int64_t tile_bytes, first_pair, tiles, first_column, columns;
   const unsigned char* act;
-  int64_t act_row_bytes;
+  int64_t act_row_bytes, many_row_bytes;
 };
 
 struct Job {
@@ -75,7 +75,7 @@ struct Job {
   PrepareFn prepare[kinds], prepare_many[kinds];
   int chunk[kinds];
   unsigned char* act[kinds];
-  int64_t act_row_bytes[kinds];
+  int64_t act_row_bytes[kinds], many_row_bytes[kinds];  // the second: where blocks for TileFns::many lie
   int parts;
   Part part[LinearDesc::max_parts];
 };
@@ -83,13 +83,13 @@ struct Job {
 // A piece of a block: some groups of its rows, or some rows where a scale spans all groups.
 void prepare_piece(const Job& job, const Block& block, int kind, int piece) {
   const MatmulArgs& a = *job.args;
-  const bool whole = kind == token_ints;
+  const bool many = job.many && block.index == job.shape.top;
+  const bool whole = kind == token_ints || (many && job.prepare_many[kind] != job.prepare[kind]);
   const int64_t total = whole ? block.rows : job.groups;
   const int64_t begin = total * piece / job.pieces, end = total * (piece + 1) / job.pieces;
   const int64_t k = a.desc->k, k_begin = whole ? 0 : 32 * begin, k_end = whole ? k : std::min(k, 32 * end);
-  const PrepareFn fn =
-      job.many && block.index == job.shape.top ? job.prepare_many[kind] : job.prepare[kind];
-  unsigned char* to = job.act[kind] + block.row * job.act_row_bytes[kind];
+  const PrepareFn fn = many ? job.prepare_many[kind] : job.prepare[kind];
+  unsigned char* to = job.act[kind] + block.row * (many ? job.many_row_bytes[kind] : job.act_row_bytes[kind]);
   if (!whole) to += begin * block.rows * job.chunk[kind];
   for (int64_t r = whole ? begin : 0; r < (whole ? end : block.rows); ++r) {
     const float* x = job.mapped ? job.mapped + (block.row + r) * k : a.x + (block.row + r) * a.x_stride;
@@ -137,11 +137,10 @@ void run_pair(const Job& job, int64_t pair, int64_t block_begin, int64_t block_e
   const auto multiply = [&](const Part& by, const Block& block, const unsigned char* second, int rows,
                             float* to) {
     const unsigned char* first = &by == &part ? tile0 : second;
-    const unsigned char* act = by.act + block.row * by.act_row_bytes;
     if (rows)
-      by.fns.many(first, second, act, by.act_row_bytes, by.span, rows, to);
+      by.fns.many(first, second, by.act + block.row * by.many_row_bytes, by.many_row_bytes, by.span, rows, to);
     else
-      by.fns.rows[block.index](first, second, act, by.span, to);
+      by.fns.rows[block.index](first, second, by.act + block.row * by.act_row_bytes, by.span, to);
   };
   for (int64_t b = block_begin; b < block_end;) {
     Block block = block_at(job.shape, b);
@@ -240,7 +239,8 @@ void matmul_run(const Exec& exec, const MatmulArgs& args, const MatmulIsa& isa, 
     job.prepare[kind] = isa_of.prepare;
     job.prepare_many[kind] = isa_of.prepare_many ? isa_of.prepare_many : isa_of.prepare;
     job.chunk[kind] = isa_of.chunk;
-    job.act_row_bytes[kind] = job.groups * compute[kind]->chunk;
+    job.act_row_bytes[kind] = job.groups * isa_of.chunk;
+    job.many_row_bytes[kind] = job.groups * isa_of.many_chunk;
     job.act[kind] = area;
     area += args.m * job.act_row_bytes[kind];
   }
@@ -255,7 +255,8 @@ void matmul_run(const Exec& exec, const MatmulArgs& args, const MatmulIsa& isa, 
     part.span = {job.groups, d.group[p] ? d.group[p] / 32 : job.groups};
     part.act = job.act[kind];
     part.act_row_bytes = job.act_row_bytes[kind];
-    row_bytes = std::max(row_bytes, job.many ? job.groups * compute[kind]->many_chunk : part.act_row_bytes);
+    part.many_row_bytes = job.many_row_bytes[kind];
+    row_bytes = std::max(row_bytes, job.many ? part.many_row_bytes : part.act_row_bytes);
     part.tile_bytes = tile_bytes(part.type, part.span);
     part.tiles = (d.part_n[p] + 15) / 16;
     part.columns = d.part_n[p];

@@ -22,9 +22,9 @@
 //   int8: i8[R][32]; f32 scale[R], scale*sum[R]; i32 -8 sum[R]; f32 scale*sum of each half [2][R];
 //         i32 -sum of each half [2][R]; i32 -128 sum[R]. 64 R bytes.
 //   a8:   as int8, every chunk with the row's one scale. For AMX: i8[groups / 2][R][64], a last odd
-//         group as [R][32]; f32 scale[R]; i32 sum[R][groups]. At most 64 R bytes a group.
+//         group as [R][32]; f32 scale[R]; i32 sum[R][groups]. At most 40 R bytes a group.
 //   bf16: bf16[R][32], per 4 k in the order 0 2 1 3; f32 sum[R], sums of the halves [2][R], 4 R bytes
-//         unused. 80 R bytes.
+//         unused. 80 R bytes. For AMX: bf16[groups][R][32], f32 sum[groups][R]. 68 R bytes a group.
 //   fp32: f32[R][32]. 128 R bytes. bf16 without AVX512-BF16 uses this, its values rounded to bf16.
 //
 // Order of operations of one output: groups in ascending k, one accumulator.
@@ -145,7 +145,7 @@ struct ComputeIsa {
   int chunk;  // bytes per row and group that prepare fills
   TileFns fns[kernel_type_count];  // by packed type; those that it is not for have none
   PrepareFn prepare_many = nullptr;  // of blocks for TileFns::many, where that differs
-  int many_chunk = 0;                // bytes of a chunk that TileFns::many reads
+  int many_chunk = 0;                // bytes per row and group of such a block
 };
 struct MatmulIsa {
   ComputeIsa int8, a8, fp32, bf16;

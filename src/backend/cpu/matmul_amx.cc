@@ -1,6 +1,7 @@
 // Linear layers with AMX: up to 16 rows times 16 columns a tile register. Layouts and order: matmul.h.
-// Weights are made into bytes or bf16 for a stretch of k (which stays in the first-level cache, half of
-// it, since two threads may share that), then all rows pass over it.
+// Weights are made into bytes or bf16 for a stretch of k, then all rows pass over it, while those of the
+// next stretch are fetched. With two threads on a core, loads of tiles take their time beside products:
+// two by two tiles need the fewest, and sums stay in registers over as much of k as can be.
 // No STL here: nothing compiled with these flags may be emitted for others to link to.
 // GCC 12 takes the undefined vectors inside its own AVX-512 intrinsics for a mistake of ours.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -138,17 +139,17 @@ struct WideFloats {
     fetch_codes<T>(code);
     expand_bf16<T>(code, to);
   }
-  OP static const Bytes* rows_at(const Bytes* block, int64_t g, int rows) { return block + g * bf16_chunk * rows; }
+  OP static const Bytes* rows_at(const Bytes* block, int64_t g, int rows) { return block + g * 64 * rows; }
   OP static int64_t stride(int64_t, int64_t) { return 64; }
   template <int C, int A, int B>
   OP static void multiply() {
     tile_bf16<C, A, B>();
   }
-  OP static void sums(const Bytes* block, int rows, int64_t begin, int64_t end, int64_t, float* to) {
+  OP static void sums(const Bytes* block, int rows, int64_t begin, int64_t end, int64_t groups, float* to) {
     const Mask mask = first_lanes(rows);
     F sum = zero();
     for (int64_t g = begin; g < end; ++g)
-      sum = add(sum, load_masked(reinterpret_cast<const float*>(block + (g * bf16_chunk + 64) * rows), mask));
+      sum = add(sum, load_masked(reinterpret_cast<const float*>(block + (groups * 64 + g * 4) * rows), mask));
     store(to, sum);
   }
   OP static const Bytes* last_scale(const Bytes*, int, int64_t) { return nullptr; }
@@ -179,12 +180,31 @@ OP void close(const float* dots, const Bytes* scales, const float* sums, const B
     all(rows);
 }
 
-constexpr int wide_steps = 8;
+// Steps of a stretch: weights and rows come from the second-level cache, which is as fast here as the
+// first one plus loads and stores of sums between shorter stretches.
+constexpr int wide_steps = 32, wide_steps_few = 8;
+
+// The weights of the next stretch, or of the next pair of tiles, which lies behind this one: some lines a
+// step into the second-level cache.
+struct Ahead {
+  const Bytes* at[2];
+  int lines;
+  OP Ahead(const Bytes* const (&tile)[2], int64_t codes_at, int64_t next, int64_t end, int64_t bytes, int passes) {
+    const int64_t pair = 2 * (tile[1] - tile[0]);
+    for (int i = 0; i < 2; ++i) at[i] = next < end ? tile[i] + codes_at + next : tile[i] + pair + codes_at;
+    lines = static_cast<int>((bytes / 64 + passes - 1) / passes);
+  }
+  OP void step() {
+    for (int n = 0; n < lines; ++n)
+      for (auto& p : at) _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1), p += 64;
+  }
+};
 
 // A stretch of steps for N blocks of rows. parts [N, 2, 16, 16]: dots of a share that goes on.
 template <class K, int N>
 OP void wide_stretch(const Step* step, int steps, const Bytes* weights, const Bytes* const (&tile)[2],
-                     const Bytes* const (&block)[2], const int (&rows)[2], const Span& span, float* parts, float* c) {
+                     const Bytes* const (&block)[2], const int (&rows)[2], const Span& span, Ahead& ahead, float* parts,
+                     float* c) {
   alignas(64) float dots[N * 512];
   const auto put = [](float* to) __attribute__((always_inline)) {
     tile_store<0>(to), tile_store<1>(to + 256);
@@ -199,6 +219,7 @@ OP void wide_stretch(const Step* step, int steps, const Bytes* weights, const By
       tile_load<0>(parts, 64), tile_load<1>(parts + 256, 64);
       if constexpr (N == 2) tile_load<2>(parts + 512, 64), tile_load<3>(parts + 768, 64);
     }
+    ahead.step();
     const int64_t stride = K::stride(at.group, span.groups);
     const Bytes* w = weights + s * tile_size;
     tile_load<4>(K::rows_at(block[0], at.group, rows[0]), stride);
@@ -239,11 +260,13 @@ void wide(const Bytes* tile0, const Bytes* tile1, const Bytes* act, int64_t act_
   const int64_t codes_at = scale_bytes(K::type, span);
   const int blocks = (rows + 15) / 16;
   for (int i = 0; i < blocks * 32; ++i) store(c + 16 * i, zero());
+  const int most = blocks <= 2 ? wide_steps_few : wide_steps;
   Shape shape;
   for (int64_t g = 0; g < span.groups;) {
     Step step[wide_steps];
     int steps = 0;
-    for (; steps < wide_steps && g < span.groups; ++steps) {
+    const int64_t first = g;
+    for (; steps < most && g < span.groups; ++steps) {
       const int64_t begin = g / span.share * span.share;
       const int64_t end = begin + span.share < span.groups ? begin + span.share : span.groups;
       const int width = K::width(g, end);
@@ -252,14 +275,16 @@ void wide(const Bytes* tile0, const Bytes* tile1, const Bytes* act, int64_t act_
       step[steps] = {g, end, g == begin, g + width == end};
       g += width;
     }
+    const int64_t bytes = blocks <= 2 ? 0 : (g - first) * code_bytes;
+    Ahead ahead(tile, codes_at, g * code_bytes, span.groups * code_bytes, bytes, (blocks + 1) / 2 * steps);
     for (int b = 0; b < blocks; b += 2) {
       const int here[2] = {rows_of(rows, b), b + 1 < blocks ? rows_of(rows, b + 1) : 0};
       const Bytes* const block[2] = {act + 16 * b * act_row_bytes, act + 16 * (b + 1) * act_row_bytes};
       shape.set<64>(here[0], here[1] ? here[1] : 1);
       if (here[1])
-        wide_stretch<K, 2>(step, steps, weights, tile, block, here, span, parts + 512 * b, c + 512 * b);
+        wide_stretch<K, 2>(step, steps, weights, tile, block, here, span, ahead, parts + 512 * b, c + 512 * b);
       else
-        wide_stretch<K, 1>(step, steps, weights, tile, block, here, span, parts + 512 * b, c + 512 * b);
+        wide_stretch<K, 1>(step, steps, weights, tile, block, here, span, ahead, parts + 512 * b, c + 512 * b);
     }
   }
   tile_release();
@@ -268,7 +293,7 @@ void wide(const Bytes* tile0, const Bytes* tile1, const Bytes* act, int64_t act_
 // bf16 weights: the tiles of weights are as they lie, and the dots are the results.
 template <int N>
 OP void bf16_stretch(int64_t begin, int64_t end, const Bytes* const (&code)[2], const Bytes* const (&block)[2],
-                     const int (&rows)[2], float* c) {
+                     const int (&rows)[2], Ahead& ahead, float* c) {
   if (begin == 0) {
     tile_zero<0>(), tile_zero<1>();
     if constexpr (N == 2) tile_zero<2>(), tile_zero<3>();
@@ -283,13 +308,14 @@ OP void bf16_stretch(int64_t begin, int64_t end, const Bytes* const (&code)[2], 
         _mm_prefetch(reinterpret_cast<const char*>(code[1] + (g + 4) * tile_size + i), _MM_HINT_T0);
       }
     }
-    tile_load<4>(block[0] + g * bf16_chunk * rows[0], 64);
+    ahead.step();
+    tile_load<4>(block[0] + g * 64 * rows[0], 64);
     tile_load<6>(code[0] + g * tile_size, 64);
     tile_load<7>(code[1] + g * tile_size, 64);
     tile_bf16<0, 4, 6>();
     tile_bf16<1, 4, 7>();
     if constexpr (N == 2) {
-      tile_load<5>(block[1] + g * bf16_chunk * rows[1], 64);
+      tile_load<5>(block[1] + g * 64 * rows[1], 64);
       tile_bf16<2, 5, 6>();
       tile_bf16<3, 5, 7>();
     }
@@ -301,18 +327,20 @@ void floats(const Bytes* tile0, const Bytes* tile1, const Bytes* act, int64_t ac
             int rows, float* c) {
   const Bytes* const code[2] = {tile0, tile1};
   const int blocks = (rows + 15) / 16;
-  const int64_t stretch = blocks <= 2 ? span.groups : wide_steps;
+  const int64_t stretch = blocks <= 2 ? span.groups : 2 * wide_steps;
   Shape shape;
   for (int64_t g = 0; g < span.groups; g += stretch) {
     const int64_t end = g + stretch < span.groups ? g + stretch : span.groups;
+    const int64_t bytes = blocks <= 2 ? 0 : (end - g) * tile_size;
+    Ahead ahead(code, 0, end * tile_size, span.groups * tile_size, bytes, static_cast<int>((blocks + 1) / 2 * (end - g)));
     for (int b = 0; b < blocks; b += 2) {
       const int here[2] = {rows_of(rows, b), b + 1 < blocks ? rows_of(rows, b + 1) : 0};
       const Bytes* const block[2] = {act + 16 * b * act_row_bytes, act + 16 * (b + 1) * act_row_bytes};
       shape.set<64>(here[0], here[1] ? here[1] : 1);
       if (here[1])
-        bf16_stretch<2>(g, end, code, block, here, c + 512 * b);
+        bf16_stretch<2>(g, end, code, block, here, ahead, c + 512 * b);
       else
-        bf16_stretch<1>(g, end, code, block, here, c + 512 * b);
+        bf16_stretch<1>(g, end, code, block, here, ahead, c + 512 * b);
     }
   }
   tile_release();
@@ -331,64 +359,53 @@ OP void group_scale(const Bytes* tile, int64_t g, F& scale, F& min) {
   scales.get(static_cast<int>(g % n), 0, scale, min);
 }
 
-constexpr int batch = 4;  // groups whose dots wait for their scales
-
-// The groups [g, g + n) of a batch: dots [batch, 2, 16, 16] by their scales to acc [16, 16]. words: what
-// stands behind the rows of the first group's chunk, for the first row; next: bytes to the next group.
+// The dots [2 tiles, 16, 16] of a group by their scales to acc [2, 16, 16]. words: of the chunk, for the
+// first row.
 template <FileType T, bool Floats, class Rows>
-OP void close_groups(const float* dots, const Bytes* tile, int64_t g, int n, const Bytes* words, int64_t next,
-                     Rows rows, float* acc) {
-  constexpr PackInfo f = pack_info(T);
-  F scale[batch], min[batch];
-  for (int q = 0; q < n; ++q) group_scale<T>(tile, g + q, scale[q], min[q]);
-  const int64_t sum_at = Floats ? 0 : 4 * rows.value;
-#pragma GCC unroll 2
-  for (int r = 0; r < rows.value; ++r) {
-    F v = load_float(reinterpret_cast<const Bytes*>(acc + 16 * r));
-    for (int q = 0; q < n; ++q) {
-      const Bytes* dot = reinterpret_cast<const Bytes*>(dots + 512 * q + 16 * r);
-      const Bytes* word = words + q * next + 4 * r;
+OP void close_group(const float* dots, const Bytes* const (&tile)[2], int64_t g, const Bytes* words, Rows rows,
+                    float* acc) {
+  for (int i = 0; i < 2; ++i, dots += 256, acc += 256) {
+    F scale, min;
+    group_scale<T>(tile[i], g, scale, min);
+#pragma GCC unroll 4
+    for (int r = 0; r < rows.value; ++r) {
+      F v = load_float(reinterpret_cast<const Bytes*>(acc + 16 * r));
+      const Bytes* dot = reinterpret_cast<const Bytes*>(dots + 16 * r);
+      const Bytes* word = words + 4 * r;
       if constexpr (Floats)
-        v = fma(load_float(dot), scale[q], v);
+        v = fma(load_float(dot), scale, v);
       else
-        v = fma(to_float(load_int(dot)), mul(scale[q], broadcast(word)), v);
-      if constexpr (f.has_min) v = fma(min[q], broadcast(word + sum_at), v);
+        v = fma(to_float(load_int(dot)), mul(scale, broadcast(word)), v);
+      if constexpr (pack_info(T).has_min) v = fma(min, broadcast(word + (Floats ? 0 : 4 * rows.value)), v);
+      store(acc + 16 * r, v);
     }
-    store(acc + 16 * r, v);
   }
 }
-
-// int8, types with groups of their own: part and sum [16] go on from batch to batch.
+// int8, types with groups of their own: parts [2, 16, 16] and sums [16] go on from group to group.
 template <FileType T, class Rows>
-OP void close_shares(const float* dots, const Bytes* tile, int64_t g, int n, const Bytes* words, int64_t next,
-                     const Span& span, Rows rows, float* parts, float* sums, float* acc) {
+OP void close_share(const float* dots, const Bytes* const (&tile)[2], int64_t g, const Bytes* words, const Span& span,
+                    Rows rows, float* parts, float* sums, float* acc) {
   constexpr PackInfo f = pack_info(T);
-  bool opens[batch], closes[batch];
-  const Bytes* scales[batch];
-  for (int q = 0; q < n; ++q) {
-    const int64_t at = g + q, share = at / span.share;
-    opens[q] = at % span.share == 0;
-    closes[q] = at + 1 == span.groups || (at + 1) % span.share == 0;
-    scales[q] = tile + share * f.super_bytes;
-  }
-#pragma GCC unroll 2
-  for (int r = 0; r < rows.value; ++r) {
-    F v = load_float(reinterpret_cast<const Bytes*>(acc + 16 * r));
-    F part = load_float(reinterpret_cast<const Bytes*>(parts + 16 * r));
-    float sum = sums[r];
-    for (int q = 0; q < n; ++q) {
-      const Bytes* word = words + q * next + 4 * r;
-      if (opens[q]) part = zero(), sum = 0;
-      part = fma(to_float(load_int(reinterpret_cast<const Bytes*>(dots + 512 * q + 16 * r))), broadcast(word), part);
-      if constexpr (f.has_min) sum += float_at(word + 4 * rows.value);
-      if (closes[q]) {
-        v = fma(part, load_float(scales[q]), v);
-        if constexpr (f.has_min) v = fma(set_float(sum), load_float(scales[q] + 64), v);
+  const int64_t share = g / span.share;
+  const bool opens = g % span.share == 0, closes = g + 1 == span.groups || (g + 1) % span.share == 0;
+  if constexpr (f.has_min)
+    for (int r = 0; r < rows.value; ++r) sums[r] = (opens ? 0 : sums[r]) + float_at(words + 4 * (rows.value + r));
+  for (int i = 0; i < 2; ++i, dots += 256, parts += 256, acc += 256) {
+    const Bytes* scales = tile[i] + share * f.super_bytes;
+    const F d = load_float(scales), m = load_float(scales + (f.has_min ? 64 : 0));
+#pragma GCC unroll 4
+    for (int r = 0; r < rows.value; ++r) {
+      const F dot = to_float(load_int(reinterpret_cast<const Bytes*>(dots + 16 * r)));
+      const F part = fma(dot, broadcast(words + 4 * r),
+                         opens ? zero() : load_float(reinterpret_cast<const Bytes*>(parts + 16 * r)));
+      if (!closes) {
+        store(parts + 16 * r, part);
+      } else {
+        F v = fma(part, d, load_float(reinterpret_cast<const Bytes*>(acc + 16 * r)));
+        if constexpr (f.has_min) v = fma(set_float(sums[r]), m, v);
+        store(acc + 16 * r, v);
       }
     }
-    store(acc + 16 * r, v);
-    store(parts + 16 * r, part);
-    sums[r] = sum;
   }
 }
 
@@ -401,11 +418,11 @@ void by_groups(const Bytes* tile0, const Bytes* tile1, const Bytes* act, int64_t
                int rows, float* c) {
   constexpr PackInfo f = pack_info(T);
   constexpr int depth = Floats ? 64 : 32;  // bytes of a row's group
-  constexpr int size = Floats ? 1024 : 512, stretch = 8192 / size, chunk = Floats ? bf16_chunk : int8_chunk;
-  alignas(64) Bytes weights[2 * 8192];
-  alignas(64) float dots[batch * 512];
+  constexpr int size = Floats ? 1024 : 512, stretch = 16;
+  alignas(64) Bytes weights[2 * stretch * size];
+  alignas(64) float dots[2 * 512];
   alignas(64) float parts[f.grouped ? 32 * many_rows : 16];
-  float sums[f.grouped ? 2 * many_rows : 1];  // [blocks, 2, 16]
+  float sums[f.grouped ? many_rows : 1];  // [blocks, 16]
   const Bytes* const tile[2] = {tile0, tile1};
   const int64_t codes_at = scale_bytes(T, span);
   const int blocks = (rows + 15) / 16;
@@ -418,46 +435,58 @@ void by_groups(const Bytes* tile0, const Bytes* tile1, const Bytes* act, int64_t
         const Bytes* code = tile[i] + codes_at + (begin + q) * f.code_bytes;
         fetch_codes<T>(code);
         if constexpr (Floats)
-          expand_bf16<T>(code, weights + i * 8192 + q * size);
+          expand_bf16<T>(code, weights + (i * stretch + q) * size);
         else
-          expand_bytes<T>(code, weights + i * 8192 + q * size);
+          expand_bytes<T>(code, weights + (i * stretch + q) * size);
       }
+    Ahead ahead(tile, codes_at, (begin + n) * f.code_bytes, span.groups * f.code_bytes,
+                blocks <= 2 ? 0 : n * f.code_bytes, blocks * n);
     for (int b = 0; b < blocks; ++b) {
       const int here = rows_of(rows, b);
       const Bytes* block = act + 16 * b * act_row_bytes;
       shape.set<depth>(here, here);
-      for (int q = 0; q < n; q += batch) {
-        const int in_batch = n - q < batch ? n - q : batch;
-        const Bytes* first = block + (begin + q) * chunk * here;
-        static_for<0, batch>([&](auto ii) __attribute__((always_inline)) {
-          constexpr int i = decltype(ii)::value, sum = i % 2 * 2, a = 4 + i % 2;
-          if (i >= in_batch) return;
-          tile_load<a>(first + i * chunk * here, depth);
-          tile_load<6>(weights + (q + i) * size, 64);
-          tile_load<7>(weights + 8192 + (q + i) * size, 64);
+      // A group's dots are scaled while the products of the next are on their way.
+      const auto close = [&](auto r, int q) __attribute__((always_inline)) {
+        const int64_t g = begin + q;
+        const Bytes* words = Floats ? block + (64 * span.groups + 4 * g) * r.value
+                                    : block + (g * int8_chunk + 32) * r.value;
+        const float* from = dots + q % 2 * 512;
+        if constexpr (f.grouped)
+          close_share<T>(from, tile, g, words, span, r, parts + 512 * b, sums + 16 * b, c + 512 * b);
+        else
+          close_group<T, Floats>(from, tile, g, words, r, c + 512 * b);
+      };
+      const auto all = [&](auto r) __attribute__((always_inline)) {
+        const auto group = [&](int q, auto odd) __attribute__((always_inline)) {
+          constexpr int sum = decltype(odd)::value * 2, a = 4 + decltype(odd)::value;
+          ahead.step();
+          tile_load<a>(block + (begin + q) * (Floats ? 64 : int8_chunk) * r.value, depth);
+          tile_load<6>(weights + q * size, 64);
           tile_zero<sum>(), tile_zero<sum + 1>();
           if constexpr (Floats)
-            tile_bf16<sum, a, 6>(), tile_bf16<sum + 1, a, 7>();
+            tile_bf16<sum, a, 6>();
           else
-            multiply_bytes<T, sum, a, 6>(), multiply_bytes<T, sum + 1, a, 7>();
-          tile_store<sum>(dots + 512 * i), tile_store<sum + 1>(dots + 512 * i + 256);
-        });
-        const Bytes* words = first + depth * here;
-        const auto close = [&](auto r, int count) __attribute__((always_inline)) {
-          for (int i = 0; i < 2; ++i) {
-            float* acc = c + 512 * b + 256 * i;
-            if constexpr (f.grouped)
-              close_shares<T>(dots + 256 * i, tile[i], begin + q, count, words, int64_t{chunk} * here, span, r,
-                              parts + 512 * b + 256 * i, sums + 32 * b + 16 * i, acc);
-            else
-              close_groups<T, Floats>(dots + 256 * i, tile[i], begin + q, count, words, int64_t{chunk} * here, r, acc);
-          }
+            multiply_bytes<T, sum, a, 6>();
+          tile_load<7>(weights + (stretch + q) * size, 64);
+          if constexpr (Floats)
+            tile_bf16<sum + 1, a, 7>();
+          else
+            multiply_bytes<T, sum + 1, a, 7>();
+          tile_store<sum>(dots + sum * 256), tile_store<sum + 1>(dots + sum * 256 + 256);
+          if (q > 0) close(r, q - 1);
         };
-        if (here == 16 && in_batch == batch)
-          close(Index<16>{}, batch);
-        else
-          close(AnyRows{here}, in_batch);
-      }
+        for (int q = 0; q < n; ++q) {
+          if (q % 2 == 0)
+            group(q, Index<0>{});
+          else
+            group(q, Index<1>{});
+        }
+        close(r, n - 1);
+      };
+      if (here == 16)
+        all(Index<16>{});
+      else
+        all(AnyRows{here});
     }
   }
   tile_release();
@@ -491,6 +520,19 @@ void prepare_a8_tiles(const float* x, int64_t k, int64_t groups, int rows, int r
   }
 }
 
+// bf16[groups][R][32] in the order of matmul.h, then the groups' sums [groups][R].
+void prepare_bf16_tiles(const float* x, int64_t k, int64_t groups, int rows, int r, Bytes* block) {
+  alignas(64) float buffer[32];
+  for (int64_t g = 0; g < groups; ++g) {
+    const Bytes* v = reinterpret_cast<const Bytes*>(group_of(x, k, g, buffer));
+    float sum[2];
+    for (int h = 0; h < 2; ++h)
+      sum[h] = store_bf16(load_float(v + 64 * h), block + (g * rows + r) * 64 + 32 * h);
+    const float both = sum[0] + sum[1];
+    __builtin_memcpy(block + 64 * rows * groups + 4 * (g * rows + r), &both, 4);
+  }
+}
+
 using enum FileType;
 template <FileType T>
 constexpr ManyFn ints = by_groups<T, false>;
@@ -504,7 +546,7 @@ constexpr ManyFn wide_floats = wide<WideFloats<T>>;
 }  // namespace
 
 constexpr AmxKernels kernels = {
-    prepare_a8_tiles,
+    prepare_a8_tiles, prepare_bf16_tiles,
     {nullptr, nullptr, nullptr, ints<q4_0>, ints<q4_1>, ints<q5_0>, ints<q5_1>, ints<q8_0>, nullptr, nullptr,
      ints<q4_k>, ints<q5_k>, nullptr, ints<iq4_nl>, nullptr, ints<w4>, ints<w4z>, ints<w8>, ints<w8z>},
     {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,

@@ -5,7 +5,7 @@
 namespace orlop::cpu {
 
 struct AmxKernels {
-  PrepareFn prepare_a8;
+  PrepareFn prepare_a8, prepare_bf16;
   ManyFn int8[kernel_type_count], a8[kernel_type_count], bf16[kernel_type_count];  // or null
 };
 namespace amx {
@@ -27,9 +27,10 @@ struct AmxIsa {
       bf16.fns[t].many = kernels.bf16[t];
     }
     isa.a8.prepare_many = kernels.prepare_a8;
+    bf16.prepare_many = kernels.prepare_bf16;
     isa.int8.many_chunk = int8_chunk;
-    isa.a8.many_chunk = 36;
-    bf16.many_chunk = bf16_chunk;
+    isa.a8.many_chunk = 40;
+    bf16.many_chunk = 68;
   }
   MatmulIsa isa;
   ComputeIsa bf16;

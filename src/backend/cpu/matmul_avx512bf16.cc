@@ -110,16 +110,8 @@ inline void prepare_bf16(const float* x, int64_t k, int64_t groups, int rows, in
     unsigned char* chunk = block + g * rows * bf16_chunk;
     float* sums = reinterpret_cast<float*>(chunk + 64 * rows) + r;
     float sum[2];
-    for (int h = 0; h < 2; ++h) {
-      const I bits = bf16_bits(load_float(v + 64 * h));
-      sum[h] = _mm512_reduce_add_ps(as_float(shift_left_dword<16>(bits)));
-      // dwords k0 k1 k2 k3 -> words k0 k2 k1 k3: k2 and k3 move into the high halves of k0 and k1
-      const I high = shift_left_dword<16>(_mm512_shuffle_epi32(bits, _MM_PERM_DCDC));
-      const I both = bit_or(bits, high);  // lanes 0 and 1 of every four hold the pairs
-      const __m512i pick = _mm512_setr_epi64(0, 2, 4, 6, 0, 0, 0, 0);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(chunk + 64 * r + 32 * h),
-                          _mm512_castsi512_si256(_mm512_permutexvar_epi64(pick, both)));
-    }
+    for (int h = 0; h < 2; ++h)
+      sum[h] = store_bf16(load_float(v + 64 * h), chunk + 64 * r + 32 * h);
     sums[0] = sum[0] + sum[1];
     sums[rows] = sum[0];
     sums[2 * rows] = sum[1];
