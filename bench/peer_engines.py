@@ -101,6 +101,8 @@ class Orlop:
             yield f"decode {row['batch']}", row["decode_tokens_per_second"], done
 
     def memory(self):
+        if not self.facts:
+            self.bench("--prompt", 16, "--gen", 2, "--batch", 1, "--repeat", 1)
         budget = MEMORY_TOKENS * 2 * 2 * self.facts["layers"] * self.facts["kv_heads"] * self.facts["head_dim"]  # bf16
         _, done = self.bench("--prompt", 128, "--gen", 128, "--batch", 1, "--repeat", 1, "--kv-bytes", budget)
         yield "resident", done.rss, done
