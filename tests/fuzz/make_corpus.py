@@ -237,7 +237,54 @@ def state_seeds():
         yield head + hashlib.blake2b(head, digest_size=32).digest() + b"s" * 32 * signed
 
 
+def quant_seeds():
+    def seed(config, tensors, n=32, k=64, tail=b""):
+        file = safetensors({"m." + name: t for name, t in tensors.items()})
+        file = file[: len(file) - len(tail)] + tail
+        return bytes((n - 1, k - 1)) + json.dumps(config).encode() + b"\n" + file
+
+    idx = struct.pack("<64i", *(i % 2 for i in range(64)))
+    for bits, version in ((2, "gptq"), (3, "gptq_v2"), (4, "gptq"), (8, "gptq_v2")):
+        tensors = {"qweight": ("I32", 4, [2 * bits, 32]), "qzeros": ("I32", 4, [2, bits]),
+                   "scales": ("F32", 4, [2, 32])}
+        config = {"quant_method": "gptq", "bits": bits, "group_size": 32,
+                  "checkpoint_format": version}
+        yield seed(config, tensors)
+        yield seed(config | {"desc_act": True}, tensors | {"g_idx": ("I32", 4, [64])}, tail=idx)
+    yield seed({"quant_method": "awq", "bits": 4, "group_size": 32},
+               {"qweight": ("I32", 4, [64, 4]), "qzeros": ("I32", 4, [2, 4]),
+                "scales": ("F32", 4, [2, 32])})
+    yield seed({"quant_method": "fp8", "weight_block_size": [16, 32]},
+               {"weight": ("F8_E4M3", 1, [32, 64]), "weight_scale_inv": ("F32", 4, [2, 2])})
+    yield seed({"quant_method": "fp8"},
+               {"weight": ("F8_E4M3", 1, [32, 64]), "weight_scale": ("F32", 4, [])})
+
+    def group(weights, **more):
+        return {"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"],
+                "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, **more}}}
+
+    grouped = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}
+    packed = {"weight_packed": ("I32", 4, [32, 8]), "weight_scale": ("F32", 4, [32, 2])}
+    yield seed(group(grouped), packed)
+    yield seed(group(grouped | {"symmetric": False}),
+               packed | {"weight_zero_point": ("I32", 4, [4, 2])})
+    yield seed(group(grouped | {"actorder": "group"}),
+               packed | {"weight_g_idx": ("I32", 4, [64])}, tail=idx)
+    channel = {"num_bits": 8, "type": "int", "strategy": "channel"}
+    yield seed(group(channel, input_activations={"num_bits": 8, "dynamic": True}),
+               {"weight": ("I8", 1, [32, 64]), "weight_scale": ("F32", 4, [32, 1])})
+    yield seed(group({"num_bits": 8, "type": "float", "strategy": "block",
+                      "block_structure": [16, 32]}),
+               {"weight": ("F8_E4M3", 1, [32, 64]), "weight_scale": ("F32", 4, [2, 2])})
+
+
 WORDS = {
+    "quant": ["quant_method", "gptq", "awq", "fp8", "compressed-tensors", "bits", "group_size",
+              "desc_act", "gptq_v2", "checkpoint_format", "config_groups", "weights", "num_bits",
+              "strategy", "group", "channel", "block", "block_structure", "symmetric", "actorder",
+              "m.qweight", "m.qzeros", "m.scales", "m.g_idx", "m.weight_packed", "m.weight_scale",
+              "m.weight_zero_point", "m.weight_g_idx", "m.weight_shape", "m.weight", "I32", "I8",
+              "F8_E4M3", "data_offsets", "-1", "null", "true"],
     "state": ["orlopKV", "model", "kv_dtype"],
     "safetensors": ["__metadata__", "dtype", "shape", "data_offsets", "F32", "F16", "BF16", "I64",
                     "18446744073709551615", "[0,4]", "{}", "[]"],
