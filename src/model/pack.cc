@@ -172,8 +172,10 @@ void PackPlan::run(unsigned char* storage, const Exec& exec, LoadProgress* progr
     progress->bytes_total = total;
   }
   for (const Matrix& m : matrices_) m.linear->packed = storage + m.offset;
-  upload_vectors(storage, exec, progress);
   Runner(*this, exec, progress).run();
+  // Last: vectors lie all over the storage and would have its huge pages filled while the whole file
+  // is still there.
+  upload_vectors(storage, exec, progress);
 }
 
 }  // namespace orlop
