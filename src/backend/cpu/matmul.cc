@@ -219,12 +219,14 @@ void matmul_run(const Exec& exec, const MatmulArgs& args, const MatmulIsa& isa, 
   bool used[kinds] = {};
   job.shape = {args.m, 4, 16};
   job.many = true;
+  int mins = 0;
   for (int p = 0; p < d.part_count; ++p) {
     const Kind kind = kind_of(d.type[p], d.compute);
     used[kind] = true;
     job.part[p].type = packed_type(d.type[p], d.compute);
     job.part[p].fns = compute[kind]->fns[static_cast<int>(job.part[p].type)];
     if (!job.part[p].fns.many) job.many = false;
+    if (pack_info(job.part[p].type).has_min) mins = 1;
   }
   for (int p = 0; p < d.part_count; ++p) {
     if (job.many)
@@ -237,7 +239,7 @@ void matmul_run(const Exec& exec, const MatmulArgs& args, const MatmulIsa& isa, 
     if (!used[kind]) continue;
     const ComputeIsa& isa_of = *compute[kind];
     job.prepare[kind] = isa_of.prepare;
-    job.prepare_many[kind] = isa_of.prepare_many ? isa_of.prepare_many : isa_of.prepare;
+    job.prepare_many[kind] = isa_of.prepare_many[mins] ? isa_of.prepare_many[mins] : isa_of.prepare;
     job.chunk[kind] = isa_of.chunk;
     job.act_row_bytes[kind] = job.groups * isa_of.chunk;
     job.many_row_bytes[kind] = job.groups * isa_of.many_chunk;
@@ -273,10 +275,14 @@ void matmul_run(const Exec& exec, const MatmulArgs& args, const MatmulIsa& isa, 
 
   const int threads = pool ? pool->size() : 1;
   job.chunk_blocks = std::max<int64_t>(1, (job.many ? many_cache_bytes : cache_bytes) / (row_bytes << job.shape.top));
-  if (job.pairs < 4 * threads && job.blocks >= 2) {
+  // Rows enough for a tile of weights to take longer than taking turns: threads that others slow down
+  // get fewer.
+  const bool dynamic = job.many && job.blocks >= 8;
+  if (dynamic || (job.pairs < 4 * threads && job.blocks >= 2)) {
     job.split_rows = true;
-    const int64_t few = job.many ? std::clamp<int64_t>(job.blocks * job.pairs / (3 * threads), 2, 16)
-                                 : std::max<int64_t>(1, job.blocks / (2 * threads));
+    int64_t few = job.many ? std::max<int64_t>(2, job.blocks * job.pairs / (8 * threads))
+                           : std::max<int64_t>(1, job.blocks / (2 * threads));
+    if (few > many_rows / 16) few = few / (many_rows / 16) * (many_rows / 16);
     job.chunk_blocks = std::min(job.chunk_blocks, few);
   }
   const int64_t items =
@@ -290,6 +296,8 @@ void matmul_run(const Exec& exec, const MatmulArgs& args, const MatmulIsa& isa, 
   }
   if (!pool || threads == 1)
     run_tiles(&job, 0, items, 0);
+  else if (dynamic)
+    pool->run_dynamic(run_tiles, &job, items, std::max<int64_t>(1, items / (12 * threads)));
   else
     pool->run(run_tiles, &job, items);
 }

@@ -144,8 +144,8 @@ struct ComputeIsa {
   PrepareFn prepare;
   int chunk;  // bytes per row and group that prepare fills
   TileFns fns[kernel_type_count];  // by packed type; those that it is not for have none
-  PrepareFn prepare_many = nullptr;  // of blocks for TileFns::many, where that differs
-  int many_chunk = 0;                // bytes per row and group of such a block
+  PrepareFn prepare_many[2] = {};  // of blocks for TileFns::many, where that differs; [1]: for mins
+  int many_chunk = 0;              // bytes per row and group of such a block
 };
 struct MatmulIsa {
   ComputeIsa int8, a8, fp32, bf16;

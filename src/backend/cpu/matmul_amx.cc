@@ -250,6 +250,60 @@ OP void wide_stretch(const Step* step, int steps, const Bytes* weights, const By
   }
 }
 
+// The next steps from group g on: at most `most`; their weights, and where they end.
+template <class K>
+OP int64_t plan(int64_t g, const Span& span, const Bytes* const (&tile)[2], int64_t codes_at, int most, Step* step,
+                int& steps, Bytes* weights) {
+  for (steps = 0; steps < most && g < span.groups; ++steps) {
+    const int64_t begin = g / span.share * span.share;
+    const int64_t end = begin + span.share < span.groups ? begin + span.share : span.groups;
+    const int width = K::width(g, end);
+    for (int i = 0; i < 2; ++i)
+      K::expand(tile[i] + codes_at + g * pack_info(K::type).code_bytes, width,
+                weights + (i * wide_steps + steps) * tile_size);
+    step[steps] = {g, end, g == begin, g + width == end};
+    g += width;
+  }
+  return g;
+}
+
+// Where every step is a share: a block of rows times two tiles of columns at a time, and the dots of a
+// step are scaled while the products of the next are on their way.
+template <class K>
+OP void narrow_stretch(const Step* step, int steps, const Bytes* weights, const Bytes* const (&tile)[2],
+                       const Bytes* block, int rows, const Span& span, Ahead& ahead, float* c) {
+  alignas(64) float dots[2 * 512];
+  const auto finish = [&](int s) __attribute__((always_inline)) {
+    const int64_t g = step[s].group, end = step[s].end, share = g / span.share;
+    alignas(64) float sums[16];
+    if constexpr (pack_info(K::type).has_min) K::sums(block, rows, g, end, span.groups, sums);
+    const Bytes* last = end == span.groups ? K::last_scale(block, rows, span.groups) : nullptr;
+    for (int i = 0; i < 2; ++i)
+      close<K>(dots + s % 2 * 512 + 256 * i, tile[i] + share * pack_info(K::type).super_bytes, sums, last, rows,
+               c + 256 * i);
+  };
+  const auto start = [&](int s, auto odd) __attribute__((always_inline)) {
+    constexpr int sum = decltype(odd)::value * 2, a = 4 + decltype(odd)::value;
+    ahead.step();
+    const Bytes* w = weights + s * tile_size;
+    tile_load<a>(K::rows_at(block, step[s].group, rows), K::stride(step[s].group, span.groups));
+    tile_load<6>(w, 64);
+    tile_zero<sum>(), tile_zero<sum + 1>();
+    K::template multiply<sum, a, 6>();
+    tile_load<7>(w + wide_steps * tile_size, 64);
+    K::template multiply<sum + 1, a, 7>();
+    tile_store<sum>(dots + sum * 256), tile_store<sum + 1>(dots + sum * 256 + 256);
+  };
+  for (int s = 0; s < steps; ++s) {
+    if (s % 2 == 0)
+      start(s, Index<0>{});
+    else
+      start(s, Index<1>{});
+    if (s > 0) finish(s - 1);
+  }
+  finish(steps - 1);
+}
+
 template <class K>
 void wide(const Bytes* tile0, const Bytes* tile1, const Bytes* act, int64_t act_row_bytes, const Span& span, int rows,
           float* c) {
@@ -260,31 +314,28 @@ void wide(const Bytes* tile0, const Bytes* tile1, const Bytes* act, int64_t act_
   const int64_t codes_at = scale_bytes(K::type, span);
   const int blocks = (rows + 15) / 16;
   for (int i = 0; i < blocks * 32; ++i) store(c + 16 * i, zero());
-  const int most = blocks <= 2 ? wide_steps_few : wide_steps;
+  const bool narrow = span.share <= (K::floats ? 1 : 2);
+  const int most = narrow || blocks <= 2 ? wide_steps_few : wide_steps, together = narrow ? 1 : 2;
+  const int passes = (blocks + together - 1) / together;
   Shape shape;
   for (int64_t g = 0; g < span.groups;) {
     Step step[wide_steps];
-    int steps = 0;
-    const int64_t first = g;
-    for (; steps < most && g < span.groups; ++steps) {
-      const int64_t begin = g / span.share * span.share;
-      const int64_t end = begin + span.share < span.groups ? begin + span.share : span.groups;
-      const int width = K::width(g, end);
-      for (int i = 0; i < 2; ++i)
-        K::expand(tile[i] + codes_at + g * code_bytes, width, weights + (i * wide_steps + steps) * tile_size);
-      step[steps] = {g, end, g == begin, g + width == end};
-      g += width;
-    }
-    const int64_t bytes = blocks <= 2 ? 0 : (g - first) * code_bytes;
-    Ahead ahead(tile, codes_at, g * code_bytes, span.groups * code_bytes, bytes, (blocks + 1) / 2 * steps);
-    for (int b = 0; b < blocks; b += 2) {
-      const int here[2] = {rows_of(rows, b), b + 1 < blocks ? rows_of(rows, b + 1) : 0};
+    int steps;
+    const int64_t end = plan<K>(g, span, tile, codes_at, most, step, steps, weights);
+    Ahead ahead(tile, codes_at, end * code_bytes, span.groups * code_bytes, blocks <= 2 ? 0 : (end - g) * code_bytes,
+                passes * steps);
+    g = end;
+    for (int b = 0; b < blocks; b += together) {
+      const int here[2] = {rows_of(rows, b), together == 2 && b + 1 < blocks ? rows_of(rows, b + 1) : 0};
       const Bytes* const block[2] = {act + 16 * b * act_row_bytes, act + 16 * (b + 1) * act_row_bytes};
-      shape.set<64>(here[0], here[1] ? here[1] : 1);
-      if (here[1])
-        wide_stretch<K, 2>(step, steps, weights, tile, block, here, span, ahead, parts + 512 * b, c + 512 * b);
+      float *part = parts + 512 * b, *to = c + 512 * b;
+      shape.set<64>(here[0], here[1] ? here[1] : here[0]);
+      if (narrow)
+        narrow_stretch<K>(step, steps, weights, tile, block[0], here[0], span, ahead, to);
+      else if (here[1])
+        wide_stretch<K, 2>(step, steps, weights, tile, block, here, span, ahead, part, to);
       else
-        wide_stretch<K, 1>(step, steps, weights, tile, block, here, span, ahead, parts + 512 * b, c + 512 * b);
+        wide_stretch<K, 1>(step, steps, weights, tile, block, here, span, ahead, part, to);
     }
   }
   tile_release();
@@ -418,7 +469,7 @@ void by_groups(const Bytes* tile0, const Bytes* tile1, const Bytes* act, int64_t
                int rows, float* c) {
   constexpr PackInfo f = pack_info(T);
   constexpr int depth = Floats ? 64 : 32;  // bytes of a row's group
-  constexpr int size = Floats ? 1024 : 512, stretch = 16;
+  constexpr int size = Floats ? 1024 : 512, stretch = 8;
   alignas(64) Bytes weights[2 * stretch * size];
   alignas(64) float dots[2 * 512];
   alignas(64) float parts[f.grouped ? 32 * many_rows : 16];
@@ -494,6 +545,7 @@ void by_groups(const Bytes* tile0, const Bytes* tile1, const Bytes* act, int64_t
 
 // ---- activations of a8: layout in matmul.h
 
+template <bool Sums>
 void prepare_a8_tiles(const float* x, int64_t k, int64_t groups, int rows, int r, Bytes* block) {
   alignas(64) float buffer[32];
   const auto group = [&](int64_t g) __attribute__((always_inline)) {
@@ -504,7 +556,7 @@ void prepare_a8_tiles(const float* x, int64_t k, int64_t groups, int rows, int r
   const Int8Scale own(largest);
   Bytes* scale = block + 32 * rows * groups;
   __builtin_memcpy(scale + 4 * r, &own.scale, 4);
-  Bytes* sum = scale + 4 * rows + 4 * r * groups;
+  [[maybe_unused]] Bytes* sum = scale + 4 * rows + 4 * r * groups;
   for (int64_t g = 0; g < groups; ++g) {
     const Bytes* v = group(g);
     I q0 = zero_int(), q1 = q0;
@@ -515,12 +567,15 @@ void prepare_a8_tiles(const float* x, int64_t k, int64_t groups, int rows, int r
     Bytes* to = block + g / 2 * 64 * rows + (g + 1 == groups && g % 2 == 0 ? 32 * r : 64 * r + g % 2 * 32);
     store_bytes(to, q0);
     store_bytes(to + 16, q1);
-    const int32_t s = reduce_add(add_int(q0, q1));
-    __builtin_memcpy(sum + 4 * g, &s, 4);
+    if constexpr (Sums) {
+      const int32_t s = reduce_add(add_int(q0, q1));
+      __builtin_memcpy(sum + 4 * g, &s, 4);
+    }
   }
 }
 
 // bf16[groups][R][32] in the order of matmul.h, then the groups' sums [groups][R].
+template <bool Sums>
 void prepare_bf16_tiles(const float* x, int64_t k, int64_t groups, int rows, int r, Bytes* block) {
   alignas(64) float buffer[32];
   for (int64_t g = 0; g < groups; ++g) {
@@ -528,6 +583,7 @@ void prepare_bf16_tiles(const float* x, int64_t k, int64_t groups, int rows, int
     float sum[2];
     for (int h = 0; h < 2; ++h)
       sum[h] = store_bf16(load_float(v + 64 * h), block + (g * rows + r) * 64 + 32 * h);
+    if constexpr (!Sums) continue;
     const float both = sum[0] + sum[1];
     __builtin_memcpy(block + 64 * rows * groups + 4 * (g * rows + r), &both, 4);
   }
@@ -546,7 +602,7 @@ constexpr ManyFn wide_floats = wide<WideFloats<T>>;
 }  // namespace
 
 constexpr AmxKernels kernels = {
-    prepare_a8_tiles, prepare_bf16_tiles,
+    {prepare_a8_tiles<false>, prepare_a8_tiles<true>}, {prepare_bf16_tiles<false>, prepare_bf16_tiles<true>},
     {nullptr, nullptr, nullptr, ints<q4_0>, ints<q4_1>, ints<q5_0>, ints<q5_1>, ints<q8_0>, nullptr, nullptr,
      ints<q4_k>, ints<q5_k>, nullptr, ints<iq4_nl>, nullptr, ints<w4>, ints<w4z>, ints<w8>, ints<w8z>},
     {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,

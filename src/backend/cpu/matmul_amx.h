@@ -5,7 +5,7 @@
 namespace orlop::cpu {
 
 struct AmxKernels {
-  PrepareFn prepare_a8, prepare_bf16;
+  PrepareFn prepare_a8[2], prepare_bf16[2];  // without sums of rows, with them
   ManyFn int8[kernel_type_count], a8[kernel_type_count], bf16[kernel_type_count];  // or null
 };
 namespace amx {
@@ -19,15 +19,19 @@ extern const AmxKernels kernels;
 // own, at any number of rows.
 struct AmxIsa {
   explicit AmxIsa(const AmxKernels& kernels) : isa(avx512::matmul_isa), bf16(avx512bf16::matmul_bf16) {
-    constexpr int fewest = 5;  // rows for which a tile of 16 is faster than blocks of 4, 2 and 1
+    // Rows for which a tile of 16 is faster than blocks of 8, 4, 2 and 1.
+    constexpr int fewest_int8 = 16, fewest_a8 = 8;
     for (int t = 0; t < kernel_type_count; ++t) {
       isa.int8.fns[t].many = kernels.int8[t];
       isa.a8.fns[t].many = kernels.a8[t];
-      isa.int8.fns[t].fewest = isa.a8.fns[t].fewest = fewest;
+      isa.int8.fns[t].fewest = fewest_int8;
+      isa.a8.fns[t].fewest = fewest_a8;
       bf16.fns[t].many = kernels.bf16[t];
     }
-    isa.a8.prepare_many = kernels.prepare_a8;
-    bf16.prepare_many = kernels.prepare_bf16;
+    for (int mins = 0; mins < 2; ++mins) {
+      isa.a8.prepare_many[mins] = kernels.prepare_a8[mins];
+      bf16.prepare_many[mins] = kernels.prepare_bf16[mins];
+    }
     isa.int8.many_chunk = int8_chunk;
     isa.a8.many_chunk = 40;
     bf16.many_chunk = 68;
