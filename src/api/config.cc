@@ -199,7 +199,9 @@ QuantOptions quant_options(const Json& json) {
   }
   bool per_channel = o.int8_activations;
   if (granularity) {
-    const std::string s = text_of("quant_granularity", *granularity);
+    std::string s = text_of("quant_granularity", *granularity);
+    if (s == "per-channel") s = "per_channel";
+    if (s == "sub-channel") s = "group";
     if (s != "per_channel" && s != "group")
       fail(Status::invalid_argument, "quant_granularity: must be per_channel or group, got ",
            shown(*granularity));

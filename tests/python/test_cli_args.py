@@ -65,6 +65,7 @@ def test_configuration_keys_are_options():
     """Both spellings, for every key that docs/configuration.md gives an option."""
     for key, value in (
         ("device", "cpu"), ("compute", "bf16"), ("quant", "none"), ("kv_dtype", "fp32"),
+        ("quant_bits", 4), ("quant_granularity", "group"), ("quant_group_size", 64),
         ("kv_bytes", 4096), ("block_size", 16), ("threads", 2), ("max_context", 64),
         ("max_running_seqs", 3), ("max_waiting", 5), ("step_tokens", 7), ("load", "read"),
         ("itl_target_ms", 50.0), ("scheduling", "fcfs"), ("cpu_prefix_bytes", 4096),
@@ -73,7 +74,7 @@ def test_configuration_keys_are_options():
         for name in (key, key.replace("_", "-")):
             assert getattr(parse("chat", "M", f"--{name}", str(value)), key) == value
             assert getattr(parse("bench", f"--{name}={value}", "M"), key) == value
-    for key in ("enable_prefix_cache", "enable_cpu_prefix_swap", "chunked_prefill"):
+    for key in ("enable_prefix_cache", "enable_cpu_prefix_swap", "chunked_prefill", "quant_symmetric"):
         for word, value in (("true", True), ("false", False)):
             assert getattr(parse("run", "M", "x", f"--{key}", word), key) is value
         assert "true or false" in run("run", "M", "x", f"--{key}", "1", code=2).stderr

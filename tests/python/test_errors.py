@@ -62,7 +62,7 @@ def test_configuration_keys(model_path):
     for value in (object(), b"4", [4]):
         with pytest.raises(TypeError, match="^threads must be a str, a bool or a number, not "):
             orlop.Engine(model_path, threads=value)
-    with pytest.raises(orlop.UnsupportedError, match="quant"):
+    with pytest.raises(orlop.InvalidArgumentError, match="quant.*is not quantized by awq"):
         orlop.Engine(model_path, quant="awq")
 
 

@@ -133,10 +133,7 @@ _engine: dict[str, dict[str, Any]] = {
         "the checkpoint must be of that kind; default: none, weights as they are"
     },
     "quant_bits": {"type": positive, "help": "of iq: 8 or 4; default: 8"},
-    "quant_granularity": {
-        "choices": ("per_channel", "group"),
-        "help": "of iq: which weights share a scale; default: group",
-    },
+    "quant_granularity": {"help": "of iq: what shares a scale, per_channel or group (the default)"},
     "quant_group_size": {"type": positive, "help": "of iq: 32, 64 or 128; default: 32"},
     "quant_symmetric": {
         "type": yes_or_no,
