@@ -1,12 +1,13 @@
 // What each KV type costs: attention of single rows over a long context (decode) and of a block of
 // rows (prefill), and kv_store, relative to bf16 in the same run. Decode walks over the caches of
 // many layers, so that they come from memory as in a real step; its bytes a second stand beside what
-// plain reading of the same memory reaches, layer for layer in turns (the least of several walks).
+// plain reading of the same memory reaches, in turns (of each layer the least of several walks).
 // `bench_ops_attention [threads [context [layers [isa]]]]`
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -24,6 +25,19 @@ struct Cost {
   double read;                    // seconds: the layer's cache, read
   double bytes;                   // of a token and head
 };
+
+// Seconds a layer: walks over all of them, the least time of each.
+template <class F>
+double walk(int walks, int layers, const F& f) {
+  std::vector<double> best(static_cast<size_t>(layers), 1e9);
+  for (int w = 0; w < walks; ++w)
+    for (int i = 0; i < layers; ++i) {
+      const double begin = now();
+      f(i);
+      best[static_cast<size_t>(i)] = std::min(best[static_cast<size_t>(i)], now() - begin);
+    }
+  return std::accumulate(best.begin(), best.end(), 0.0) / layers;
+}
 
 // Lines [begin, end) of a pool.
 void read_lines(const void* p, int64_t begin, int64_t end, int) {
@@ -94,23 +108,19 @@ Cost measure(const Exec& e, KvType type, int heads, int kv_heads, int dim, int c
     a.page_table = table.data();
     a.scale = 1.0f / std::sqrt(static_cast<float>(dim));
     a.workspace = workspace.data();
-    return best_of(rows > 1 ? 2 : 7,
-                   [&] {
-                     for (int i = 0; i < count; ++i) {
-                       a.pages = pools[static_cast<size_t>(i)].data();
-                       k.attention(e, a);
-                     }
-                   }) /
-           count;
+    return walk(rows > 1 ? 2 : 7, count, [&](int layer) {
+      a.pages = pools[static_cast<size_t>(layer)].data();
+      k.attention(e, a);
+    });
   };
   cost.decode = cost.read = 1e9;
   for (int turn = 0; turn < 3; ++turn) {
     cost.decode = std::min(cost.decode, attend(1, layers));
-    cost.read = std::min(cost.read, best_of(7, [&] {
-                           for (const DeviceBuffer& pool : pools)
-                             static_cast<cpu::ThreadPool*>(e.queue)->run(
-                                 read_lines, pool.data(), static_cast<int64_t>(pool_bytes / 64));
-                         }) / layers);
+    cost.read = std::min(cost.read, walk(7, layers, [&](int layer) {
+                           static_cast<cpu::ThreadPool*>(e.queue)->run(
+                               read_lines, pools[static_cast<size_t>(layer)].data(),
+                               static_cast<int64_t>(pool_bytes / 64));
+                         }));
   }
   cost.prefill = attend(512, 1) / 512;
   return cost;
