@@ -1,5 +1,5 @@
-// AWQ checkpoints in AutoAWQ's "gemm" layout: 4-bit codes, eight columns of n in a 32-bit word, nibble
-// i of a word holding column 8 j + {0, 2, 4, 6, 1, 3, 5, 7}[i]: qweight [k, n / 8], qzeros
+// AWQ checkpoints in AutoAWQ's "gemm" layout: 4-bit codes, eight columns of n in a 32-bit word,
+// nibble i of a word holding column 8 j + {0, 2, 4, 6, 1, 3, 5, 7}[i]: qweight [k, n / 8], qzeros
 // [groups, n / 8], scales [groups, n]. weight = scale * (code - zero). (AutoAWQ 0.2.9,
 // modules/linear/gemm.py)
 #include <algorithm>
@@ -42,8 +42,8 @@ class Awq final : public QuantScheme {
   Awq(const Checkpoint& checkpoint, const Keys& keys) : QuantScheme(checkpoint, "awq") {
     const int64_t bits = keys.integer("bits", 1, 64, keys.integer("w_bit", 1, 64, 4));
     if (bits != 4) fail(Status::unsupported, keys.name("bits"), " is ", bits, "; 4 is supported");
-    group_ = keys.integer("group_size", -1, INT32_MAX,
-                          keys.integer("q_group_size", -1, INT32_MAX, 128));
+    group_ =
+        keys.integer("group_size", -1, INT32_MAX, keys.integer("q_group_size", -1, INT32_MAX, 128));
     if (group_ == 0) fail(Status::bad_format, keys.name("group_size"), " is 0");
     group_key_ = keys.name("group_size");
     std::string version = keys.text("version", keys.text("format", "gemm").c_str());
@@ -56,8 +56,8 @@ class Awq final : public QuantScheme {
       fail(Status::unsupported, keys.name("zero_point"), " is false, which is not supported");
     skip_ = name_list(keys, "modules_to_not_convert");
     skip_key_ = keys.name("modules_to_not_convert");
-    summary_ = cat("awq, 4 bits, ",
-                   group_ < 0 ? "a scale per channel" : cat("groups of ", group_), ", asymmetric");
+    summary_ = cat("awq, 4 bits, ", group_ < 0 ? "a scale per channel" : cat("groups of ", group_),
+                   ", asymmetric");
   }
 
   bool holds(const std::string& module) const override {

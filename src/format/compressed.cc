@@ -1,8 +1,10 @@
-// compressed-tensors checkpoints (compressed-tensors 0.20: compressors/, quantization/quant_args.py).
-// pack-quantized: weight_packed [n, ceil(k * bits / 32)], codes code + 2^(bits-1) without gaps along
+// compressed-tensors checkpoints (compressed-tensors 0.20: compressors/,
+// quantization/quant_args.py). pack-quantized: weight_packed [n, ceil(k * bits / 32)], codes code +
+// 2^(bits-1) without gaps along
 //   k; weight_zero_point of int8, or packed the same way along n; weight_g_idx [k].
 // int-quantized, naive-quantized: weight in int8; float-quantized: weight in e4m3.
-// weight_scale [n, groups], [n, 1], [1], or one for each block. weight = scale * (code - zero point).
+// weight_scale [n, groups], [n, 1], [1], or one for each block. weight = scale * (code - zero
+// point).
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -37,9 +39,11 @@ class IntRows final : public QuantRows {
   int zero(int64_t g, int64_t r) const {
     if (!zeros) return 0;
     if (packed_zeros)
-      return static_cast<int>(code_at(r, bits, [&](int64_t i) { return word_at(*zeros, i * groups + g); })) -
+      return static_cast<int>(
+                 code_at(r, bits, [&](int64_t i) { return word_at(*zeros, i * groups + g); })) -
              (1 << (bits - 1));
-    const int z = static_cast<int8_t>(zeros->data[static_cast<size_t>(one_scale ? 0 : r * groups + g)]);
+    const int z =
+        static_cast<int8_t>(zeros->data[static_cast<size_t>(one_scale ? 0 : r * groups + g)]);
     if (z < -(1 << (bits - 1)) || z >= 1 << (bits - 1))
       fail(Status::bad_format, tensor_place(*zeros), " holds ", z, ", no zero point of ", bits,
            " bits");
@@ -55,7 +59,8 @@ class IntRows final : public QuantRows {
     }
     if (packed) {
       const int64_t words = (k * bits + 31) / 32;
-      unpack_codes(k, bits, [&](int64_t i) { return word_at(*codes, r * words + i); }, to);
+      unpack_codes(
+          k, bits, [&](int64_t i) { return word_at(*codes, r * words + i); }, to);
     } else {
       for (int64_t i = 0; i < k; ++i)  // int8 + 128
         to[i] = static_cast<uint8_t>(codes->data[static_cast<size_t>(r * k + i)]) ^ 0x80;
@@ -63,7 +68,8 @@ class IntRows final : public QuantRows {
     if (g_idx) {
       std::vector<int64_t> at(static_cast<size_t>(groups));
       for (int64_t g = 0; g < groups; ++g) at[static_cast<size_t>(g)] = g * group;
-      for (int64_t i = 0; i < k; ++i) code[at[word_at(*g_idx, i)]++] = filed[static_cast<size_t>(i)];
+      for (int64_t i = 0; i < k; ++i)
+        code[at[word_at(*g_idx, i)]++] = filed[static_cast<size_t>(i)];
     }
     const int middle = packed ? 1 << (bits - 1) : 128;
     const int kernel_middle = type == FileType::w4 ? 8 : 128;
@@ -116,14 +122,15 @@ class Compressed final : public QuantScheme {
     }
     const Group& g = groups_[0];
     summary_ = cat("compressed-tensors, ", g.floats ? "fp8 e4m3" : cat("int", g.bits), ", ",
-                   g.strategy == Group::Strategy::group   ? cat("groups of ", g.size)
-                   : g.strategy == Group::Strategy::block ? cat("blocks of ", g.bn, " x ", g.bk)
+                   g.strategy == Group::Strategy::group     ? cat("groups of ", g.size)
+                   : g.strategy == Group::Strategy::block   ? cat("blocks of ", g.bn, " x ", g.bk)
                    : g.strategy == Group::Strategy::channel ? "a scale per channel"
                                                             : "a scale per matrix",
                    g.symmetric ? ", symmetric" : ", asymmetric",
                    g.int8_activations ? ", int8 activations" : "",
                    groups_.size() > 1 ? cat(", and ", groups_.size() - 1, " other groups") : "");
-    for (const Group& each : groups_) int8_activations_ = int8_activations_ || each.int8_activations;
+    for (const Group& each : groups_)
+      int8_activations_ = int8_activations_ || each.int8_activations;
   }
 
   bool holds(const std::string& module) const override {
@@ -285,7 +292,8 @@ class Compressed final : public QuantScheme {
     } else {
       rows->codes = &t.need("weight", {FileType::int8}, {n, k});
     }
-    rows->scales = rows->one_scale ? &one_scale(t) : &t.need("weight_scale", float_types, {n, groups});
+    rows->scales =
+        rows->one_scale ? &one_scale(t) : &t.need("weight_scale", float_types, {n, groups});
     if (const FileTensor* zeros = t.find("weight_zero_point"); zeros && !g.symmetric) {
       rows->zeros = zeros;
       rows->packed_zeros = zeros->type == FileType::int32;
@@ -334,7 +342,8 @@ class Compressed final : public QuantScheme {
     if (!shape) return;
     t.check(*shape, {FileType::int64, FileType::int32}, {2});
     const auto at = [&](int64_t i) {
-      if (shape->type == FileType::int32) return static_cast<int64_t>(static_cast<int32_t>(word_at(*shape, i)));
+      if (shape->type == FileType::int32)
+        return static_cast<int64_t>(static_cast<int32_t>(word_at(*shape, i)));
       int64_t v;
       std::memcpy(&v, shape->data.data() + 8 * i, 8);
       return v;

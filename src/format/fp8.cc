@@ -26,7 +26,8 @@ class Fp8 final : public QuantScheme {
         skip_ = list;
         skip_key_ = keys.name(key);
       }
-    summary_ = cat("fp8 e4m3, ", bn_ ? cat("blocks of ", bn_, " x ", bk_) : "a scale per matrix or channel");
+    summary_ = cat("fp8 e4m3, ",
+                   bn_ ? cat("blocks of ", bn_, " x ", bk_) : "a scale per matrix or channel");
   }
 
   bool holds(const std::string& module) const override {

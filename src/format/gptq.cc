@@ -1,7 +1,7 @@
-// GPTQ checkpoints as AutoGPTQ and GPTQModel write them. Codes of 2, 3, 4 or 8 bits follow each other
-// along k without gaps in 32-bit words, qweight [k * bits / 32, n]; zero points along n likewise,
-// qzeros [groups, n * bits / 32]; scales [groups, n]; g_idx [k] names the group of every k.
-// weight = scale * (code - zero). checkpoint_format "gptq" stores each zero point less 1,
+// GPTQ checkpoints as AutoGPTQ and GPTQModel write them. Codes of 2, 3, 4 or 8 bits follow each
+// other along k without gaps in 32-bit words, qweight [k * bits / 32, n]; zero points along n
+// likewise, qzeros [groups, n * bits / 32]; scales [groups, n]; g_idx [k] names the group of every
+// k. weight = scale * (code - zero). checkpoint_format "gptq" stores each zero point less 1,
 // "gptq_v2" as it is. (AutoGPTQ 0.7.1, nn_modules/qlinear/qlinear_cuda.py; GPTQModel, docs of
 // checkpoint formats.)
 #include <algorithm>
@@ -49,8 +49,7 @@ class GptqRows final : public QuantRows {
         min[g] = -scale[g] * static_cast<float>(z);
       } else if (bits < 4) {  // any zero point: all differences fit a code of w4
         const int64_t end = std::min(k, (g + 1) * group);
-        for (int64_t i = g * group; i < end; ++i)
-          code[i] = static_cast<uint8_t>(code[i] + 8 - z);
+        for (int64_t i = g * group; i < end; ++i) code[i] = static_cast<uint8_t>(code[i] + 8 - z);
       }
     }
   }
@@ -75,7 +74,8 @@ class Gptq final : public QuantScheme {
       key = "format";
     }
     if (keys.boolean("is_marlin_format", false))
-      fail(Status::unsupported, keys.name("is_marlin_format"), " is true; gptq and gptq_v2 layouts "
+      fail(Status::unsupported, keys.name("is_marlin_format"),
+           " is true; gptq and gptq_v2 layouts "
            "are supported");
     if (format != "gptq" && format != "gptq_v2")
       fail(Status::unsupported, keys.name(key), " \"", printable(format),
@@ -128,10 +128,10 @@ class Gptq final : public QuantScheme {
       fail(Status::bad_format, checkpoint_.path, ": tensor ", module,
            ".g_idx is missing, desc_act needs it");
     }
-    rows->type = bits_ < 4                                    ? FileType::w4
-                 : bits_ == 4 ? (centred(*rows) ? FileType::w4 : FileType::w4z)
-                 : centred(*rows)                             ? FileType::w8
-                                                              : FileType::w8z;
+    rows->type = bits_ < 4        ? FileType::w4
+                 : bits_ == 4     ? (centred(*rows) ? FileType::w4 : FileType::w4z)
+                 : centred(*rows) ? FileType::w8
+                                  : FileType::w8z;
     m.type = rows->type;
     m.rows = std::move(rows);
     m.tensors = t.take();

@@ -24,8 +24,7 @@ class F8Rows final : public QuantRows {
       : weight_(weight), scale_(scale), bn_(bn), k_(k), groups_(groups) {}
   void row(int64_t r, uint8_t* code, float* scale, float*) const override {
     std::memcpy(code, weight_.data.data() + r * k_, static_cast<size_t>(k_));
-    for (int64_t g = 0; g < groups_; ++g)
-      scale[g] = scale_element(scale_, r / bn_ * groups_ + g);
+    for (int64_t g = 0; g < groups_; ++g) scale[g] = scale_element(scale_, r / bn_ * groups_ + g);
   }
 
  private:
@@ -92,8 +91,7 @@ void ModuleTensors::check(const FileTensor& t, std::initializer_list<FileType> t
   }
   if (!std::equal(shape.begin(), shape.end(), t.shape.begin(), t.shape.end()))
     fail(Status::bad_format, tensor_place(t), " has shape ", shape_text(t.shape), ", ",
-         shape_text({shape.begin(), shape.size()}),
-         " is what the configuration asks for");
+         shape_text({shape.begin(), shape.size()}), " is what the configuration asks for");
 }
 
 int32_t kernel_group(int64_t group, int64_t k, const std::string& key) {
@@ -157,8 +155,8 @@ QuantMatrix f8_matrix(const FileTensor& weight, const FileTensor& scale, int64_t
   if (static_cast<uint64_t>(group_count(n, bn)) * static_cast<uint64_t>(groups) *
           info(scale.type).block_bytes !=
       scale.data.size())
-    fail(Status::bad_format, tensor_place(scale), " has ", scale.data.size(), " bytes for blocks of ",
-         bn, " x ", bk, " of a matrix of ", n, " x ", k);
+    fail(Status::bad_format, tensor_place(scale), " has ", scale.data.size(),
+         " bytes for blocks of ", bn, " x ", bk, " of a matrix of ", n, " x ", k);
   m.rows = std::make_unique<F8Rows>(weight, scale, bn, k, groups);
   return m;
 }

@@ -1,5 +1,6 @@
-// Matrices that a checkpoint holds quantized, whatever program made it: GPTQ, AWQ, compressed-tensors
-// and FP8 folders, from the quantization_config of config.json and the tensors beside each module.
+// Matrices that a checkpoint holds quantized, whatever program made it: GPTQ, AWQ,
+// compressed-tensors and FP8 folders, from the quantization_config of config.json and the tensors
+// beside each module.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -80,7 +80,9 @@ constexpr std::initializer_list<FileType> float_types = {FileType::f32, FileType
                                                          FileType::bf16};
 
 // ceil(k / group), as the file's tensors have it.
-inline int64_t group_count(int64_t k, int64_t group) { return (k + group - 1) / group; }
+inline int64_t group_count(int64_t k, int64_t group) {
+  return (k + group - 1) / group;
+}
 
 // The groups of a row as kernels take them: 0 where one covers the row, else a multiple of 32.
 // Error(unsupported) names `key`.

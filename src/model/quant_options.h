@@ -16,9 +16,9 @@ struct QuantOptions {
   Kind kind = Kind::stored;
   std::string method;
   // dynamic
-  int32_t bits = 8;        // 8 or 4
-  int32_t group = 0;       // elements of k that share a scale, 0: all of a row
-  bool symmetric = true;   // no minimum beside the scale
+  int32_t bits = 8;               // 8 or 4
+  int32_t group = 0;              // elements of k that share a scale, 0: all of a row
+  bool symmetric = true;          // no minimum beside the scale
   bool int8_activations = false;  // made for Compute::a8
 };
 

@@ -17,7 +17,9 @@ using Lanes [[gnu::vector_size(16)]] = float;
 constexpr int lanes = 4;
 constexpr Lanes zeros = {};
 
-float sum(Lanes v) { return (v[0] + v[1]) + (v[2] + v[3]); }
+float sum(Lanes v) {
+  return (v[0] + v[1]) + (v[2] + v[3]);
+}
 // Nearest whole number, ties to even, for |v| < 2^22.
 template <class T>
 T nearest(T v) {
@@ -164,8 +166,8 @@ void quantize_w4z(const float* x, int64_t n, uint8_t* code, float* scale, float*
   }
   if (write_codes(x, n, r.low, whole, 0, 15, code) <= exact * std::max(-r.low, r.high)) return;
 
-  // The line through (q, x) that errs least; what it leaves is xx less what is compared here. Around
-  // the mean, where nothing cancels.
+  // The line through (q, x) that errs least; what it leaves is xx less what is compared here.
+  // Around the mean, where nothing cancels.
   Lanes total = zeros;
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
@@ -231,8 +233,8 @@ class FloatRows final : public QuantRows {
 
  private:
   void read(int64_t r, float* x) const {
-    const std::byte* row = tensor_.data.data() + static_cast<size_t>(r * k_) *
-                                                     info(tensor_.type).block_bytes;
+    const std::byte* row =
+        tensor_.data.data() + static_cast<size_t>(r * k_) * info(tensor_.type).block_bytes;
     if (tensor_.type == FileType::f32) {
       std::memcpy(x, row, static_cast<size_t>(k_) * 4);
     } else {

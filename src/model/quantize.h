@@ -9,8 +9,8 @@
 
 namespace orlop {
 
-// Codes of one group x [n] with the scale (and min) that err least; squared errors count. Weights that
-// lie on such a grid from end to end already get its codes. x is finite.
+// Codes of one group x [n] with the scale (and min) that err least; squared errors count. Weights
+// that lie on such a grid from end to end already get its codes. x is finite.
 void quantize_w8(const float* x, int64_t n, uint8_t* code, float* scale);
 void quantize_w8z(const float* x, int64_t n, uint8_t* code, float* scale, float* min);
 void quantize_w4(const float* x, int64_t n, uint8_t* code, float* scale);

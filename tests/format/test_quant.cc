@@ -1,5 +1,5 @@
-// Readers of quantized checkpoints, on matrices packed here bit by bit from the layouts as published
-// (the packers' own files are tests/model/test_quant.cc's).
+// Readers of quantized checkpoints, on matrices packed here bit by bit from the layouts as
+// published (the packers' own files are tests/model/test_quant.cc's).
 #include <cmath>
 #include <cstring>
 #include <deque>
@@ -101,7 +101,8 @@ struct Plain {
     std::vector<uint32_t> zeros(words * static_cast<size_t>(groups));
     for (int64_t r = 0; r < n; ++r) {
       for (int64_t i = 0; i < k; ++i)
-        put(codes, static_cast<size_t>(n), static_cast<size_t>(r), i, bits, code[static_cast<size_t>(r * k + i)]);
+        put(codes, static_cast<size_t>(n), static_cast<size_t>(r), i, bits,
+            code[static_cast<size_t>(r * k + i)]);
       for (int64_t g = 0; g < groups; ++g)
         put(zeros, 1, static_cast<size_t>(g) * words, r, bits,
             zero[static_cast<size_t>(r * groups + g)] - (v1 ? 1 : 0));
@@ -115,14 +116,17 @@ struct Plain {
   Folder awq() const {
     Folder f({{"quant_method", "awq"}, {"bits", 4}, {"group_size", group}, {"version", "GEMM"}});
     constexpr int order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
-    std::vector<uint32_t> codes(static_cast<size_t>(k * n / 8)), zeros(static_cast<size_t>(groups * n / 8));
+    std::vector<uint32_t> codes(static_cast<size_t>(k * n / 8)),
+        zeros(static_cast<size_t>(groups * n / 8));
     for (int64_t j = 0; j < n / 8; ++j)
       for (int nibble = 0; nibble < 8; ++nibble) {
         const int64_t r = 8 * j + order[nibble];
         for (int64_t i = 0; i < k; ++i)
-          codes[static_cast<size_t>(i * n / 8 + j)] |= code[static_cast<size_t>(r * k + i)] << (4 * nibble);
+          codes[static_cast<size_t>(i * n / 8 + j)] |= code[static_cast<size_t>(r * k + i)]
+                                                       << (4 * nibble);
         for (int64_t g = 0; g < groups; ++g)
-          zeros[static_cast<size_t>(g * n / 8 + j)] |= zero[static_cast<size_t>(r * groups + g)] << (4 * nibble);
+          zeros[static_cast<size_t>(g * n / 8 + j)] |= zero[static_cast<size_t>(r * groups + g)]
+                                                       << (4 * nibble);
       }
     f.add("m.qweight", FileType::int32, {k, n / 8}, codes);
     f.add("m.qzeros", FileType::int32, {groups, n / 8}, zeros);
@@ -130,10 +134,13 @@ struct Plain {
     return f;
   }
   static Json group_json(int bits, bool symmetric, int64_t group, bool channel) {
-    Json w = {{"num_bits", bits}, {"type", "int"}, {"symmetric", symmetric},
+    Json w = {{"num_bits", bits},
+              {"type", "int"},
+              {"symmetric", symmetric},
               {"strategy", channel ? "channel" : "group"}};
     if (!channel) w["group_size"] = group;
-    return {{"quant_method", "compressed-tensors"}, {"format", "pack-quantized"},
+    return {{"quant_method", "compressed-tensors"},
+            {"format", "pack-quantized"},
             {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", w}}}}}};
   }
   Folder packed(bool symmetric, bool act_order, bool packed_zeros) const {
@@ -144,7 +151,8 @@ struct Plain {
     std::vector<int8_t> plain_zeros(static_cast<size_t>(n * groups));
     for (int64_t r = 0; r < n; ++r) {
       for (int64_t i = 0; i < k; ++i)
-        put(codes, 1, static_cast<size_t>(r) * words, i, bits, code[static_cast<size_t>(r * k + i)]);
+        put(codes, 1, static_cast<size_t>(r) * words, i, bits,
+            code[static_cast<size_t>(r * k + i)]);
       for (int64_t g = 0; g < groups; ++g) {
         const uint32_t z = zero[static_cast<size_t>(r * groups + g)];
         put(zeros, static_cast<size_t>(groups), static_cast<size_t>(g), r, bits, z);
@@ -319,7 +327,8 @@ TEST(configurations_that_are_refused) {
   CHECK_THROWS(bad_format, "quantization_config.bits is \"4\"", with(gptq, "bits", "4"));
   CHECK_THROWS(bad_format, "group_size is 0", with(gptq, "group_size", 0));
   CHECK_THROWS(bad_format, "group_size is -2", with(gptq, "group_size", -2));
-  CHECK_THROWS(unsupported, "checkpoint_format \"marlin\"", with(gptq, "checkpoint_format", "marlin"));
+  CHECK_THROWS(unsupported, "checkpoint_format \"marlin\"",
+               with(gptq, "checkpoint_format", "marlin"));
   CHECK_THROWS(unsupported, "format \"gptq_p\"", with(gptq, "format", "gptq_p"));
   CHECK_THROWS(unsupported, "is_marlin_format", with(gptq, "is_marlin_format", true));
   CHECK_THROWS(unsupported, "pack_dtype \"int64\"", with(gptq, "pack_dtype", "int64"));
@@ -337,9 +346,12 @@ TEST(configurations_that_are_refused) {
   CHECK_THROWS(bad_format, "weight_block_size is [1]", with(fp8, "weight_block_size", Json{1}));
   const Json ct = Plain::group_json(4, true, 32, false);
   open(ct);
-  CHECK_THROWS(unsupported, "format \"nvfp4-pack-quantized\"", with(ct, "format", "nvfp4-pack-quantized"));
-  CHECK_THROWS(unsupported, "quantization_status \"frozen\"", with(ct, "quantization_status", "frozen"));
-  CHECK_THROWS(unsupported, "kv_cache_scheme is {", with(ct, "kv_cache_scheme", Json{{"num_bits", 8}}));
+  CHECK_THROWS(unsupported, "format \"nvfp4-pack-quantized\"",
+               with(ct, "format", "nvfp4-pack-quantized"));
+  CHECK_THROWS(unsupported, "quantization_status \"frozen\"",
+               with(ct, "quantization_status", "frozen"));
+  CHECK_THROWS(unsupported, "kv_cache_scheme is {",
+               with(ct, "kv_cache_scheme", Json{{"num_bits", 8}}));
   CHECK_THROWS(unsupported, "sparsity_config.format \"sparse-bitmask\"",
                with(ct, "sparsity_config", Json{{"format", "sparse-bitmask"}}));
   CHECK_THROWS(bad_format, "config_groups is {}", with(ct, "config_groups", Json::object()));
@@ -350,7 +362,8 @@ TEST(configurations_that_are_refused) {
   };
   CHECK_THROWS(unsupported, "config_groups.group_0.weights.num_bits is 9", weights("num_bits", 9));
   CHECK_THROWS(unsupported, "weights.type \"fp\"", weights("type", "fp"));
-  CHECK_THROWS(unsupported, "weights.strategy \"tensor_group\"", weights("strategy", "tensor_group"));
+  CHECK_THROWS(unsupported, "weights.strategy \"tensor_group\"",
+               weights("strategy", "tensor_group"));
   CHECK_THROWS(bad_format, "weights.group_size is 0", weights("group_size", 0));
   CHECK_THROWS(bad_format, "block_structure is missing", weights("strategy", "block"));
   CHECK_THROWS(unsupported, "weights.dynamic is true", weights("dynamic", true));
@@ -363,7 +376,8 @@ TEST(tensors_that_lie) {
     return f.matrix(n, k);
   };
   matrix(good);
-  CHECK_THROWS(bad_format, "tensor m.qweight has shape [8, 32], [12, 32] is what", matrix(good, 32, 96));
+  CHECK_THROWS(bad_format, "tensor m.qweight has shape [8, 32], [12, 32] is what",
+               matrix(good, 32, 96));
   CHECK_THROWS(bad_format, "do not fill words", matrix(good, 33, 64));
   {
     Folder f = good_gptq(random);
@@ -408,7 +422,8 @@ TEST(tensors_that_lie) {
     f.add("m.qweight", FileType::int32, {32, 1}, std::vector<int32_t>(32));
     f.add("m.qzeros", FileType::int32, {2, 1}, std::vector<int32_t>(2));
     f.add("m.scales", FileType::f16, {2, 8}, std::vector<uint16_t>(16));
-    CHECK_THROWS(unsupported, "quantization_config.group_size is 16, multiples of 32", matrix(f, 8, 32));
+    CHECK_THROWS(unsupported, "quantization_config.group_size is 16, multiples of 32",
+                 matrix(f, 8, 32));
   }
   {
     Json listed = {{"quant_method", "fp8"}, {"modules_to_not_convert", {"m"}}};
@@ -425,7 +440,8 @@ TEST(tensors_that_lie) {
     const QuantMatrix m = matrix(f, 4, 32);
     std::vector<uint8_t> code(32);
     float scale, min;
-    CHECK_THROWS(bad_format, "holds 100, no zero point of 3 bits", m.rows->row(0, code.data(), &scale, &min));
+    CHECK_THROWS(bad_format, "holds 100, no zero point of 3 bits",
+                 m.rows->row(0, code.data(), &scale, &min));
     f.add("m.weight_shape", FileType::int64, {2}, std::vector<int64_t>{4, 31});
     CHECK_THROWS(bad_format, "is [4, 31], the configuration asks for [4, 32]", matrix(f, 4, 32));
   }

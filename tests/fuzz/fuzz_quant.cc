@@ -1,5 +1,6 @@
 // A quantized checkpoint from anywhere: two bytes give the matrix's shape, a line of JSON is its
-// quantization_config, the rest is a safetensors file. A typed error, or rows that kernels may read.
+// quantization_config, the rest is a safetensors file. A typed error, or rows that kernels may
+// read.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

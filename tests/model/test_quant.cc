@@ -54,14 +54,14 @@ struct Facts {
   bool a8 = false;
 };
 const std::map<std::string, Facts> checkpoints = {
-    {"gptq-4-sym-v1-order", {"int4"}},      {"gptq-4-asym-v2", {"uint4"}},
-    {"gptq-3-asym-v2", {"int4"}},           {"gptq-8-asym-v1", {"uint8"}},
-    {"autogptq-2-sym-v1", {"int4"}},        {"autogptq-3-asym-order-v1", {"int4"}},
-    {"autogptq-4-asym-v1", {"uint4"}},      {"awq-4", {"uint4"}},
-    {"ct-w4a16-g32", {"int4"}},             {"ct-w4a16-asym-g64", {"uint4"}},
-    {"ct-w8a16-channel", {"int8"}},         {"ct-w8a8", {"int8", true}},
-    {"ct-fp8-dynamic", {"f8_e4m3"}},        {"ct-fp8-block", {"f8_e4m3"}},
-    {"fp8-block", {"f8_e4m3"}},             {"fp8-tensor", {"f8_e4m3"}},
+    {"gptq-4-sym-v1-order", {"int4"}}, {"gptq-4-asym-v2", {"uint4"}},
+    {"gptq-3-asym-v2", {"int4"}},      {"gptq-8-asym-v1", {"uint8"}},
+    {"autogptq-2-sym-v1", {"int4"}},   {"autogptq-3-asym-order-v1", {"int4"}},
+    {"autogptq-4-asym-v1", {"uint4"}}, {"awq-4", {"uint4"}},
+    {"ct-w4a16-g32", {"int4"}},        {"ct-w4a16-asym-g64", {"uint4"}},
+    {"ct-w8a16-channel", {"int8"}},    {"ct-w8a8", {"int8", true}},
+    {"ct-fp8-dynamic", {"f8_e4m3"}},   {"ct-fp8-block", {"f8_e4m3"}},
+    {"fp8-block", {"f8_e4m3"}},        {"fp8-tensor", {"f8_e4m3"}},
 };
 
 }  // namespace
@@ -120,11 +120,12 @@ TEST(quantization_at_load) {
   for (const auto& row : rows) {
     LoadedModel m = load_with(tiny + "/llama", Compute::fp32, row.options);
     const double d = difference(m, golden);
-    std::printf("  %d bits, groups of %d, %ssymmetric: %.2e\n", row.options.bits,
-                row.options.group, row.options.symmetric ? "" : "a", d);
+    std::printf("  %d bits, groups of %d, %ssymmetric: %.2e\n", row.options.bits, row.options.group,
+                row.options.symmetric ? "" : "a", d);
     CHECK(d > 1e-5 && d <= row.limit);
     for (const auto& [type, n] : m.model->weight_facts().elements)
-      CHECK(type == "int8" || type == info(quantized_type(row.options.bits, row.options.symmetric)).name);
+      CHECK(type == "int8" ||
+            type == info(quantized_type(row.options.bits, row.options.symmetric)).name);
   }
 }
 
@@ -170,8 +171,9 @@ TEST(groups) {
     std::vector<uint8_t> plain(n);
     for (size_t i = 0; i < n; ++i)
       plain[i] = static_cast<uint8_t>(range > 0 ? std::lround((x[i] - *low) / range * 15) : 0);
-    CHECK(e.square <= errors(x, plain, [&](int c) { return range / 15 * c + *low; }).square * 1.001 +
-                          largest * largest * 1e-12);
+    CHECK(e.square <=
+          errors(x, plain, [&](int c) { return range / 15 * c + *low; }).square * 1.001 +
+              largest * largest * 1e-12);
     quantize_w4(x.data(), static_cast<int64_t>(n), code.data(), &scale);
     for (size_t i = 0; i < n; ++i)
       plain[i] = static_cast<uint8_t>(8 + std::lround(x[i] / largest * 7));
@@ -185,7 +187,8 @@ TEST(groups_on_a_grid_keep_their_codes) {
   std::mt19937 random(4);
   for (int round = 0; round < 2000; ++round) {
     const float d = f16_to_f32(f32_to_f16(1e-3f * static_cast<float>(1 + random() % 1000)));
-    const float m = f16_to_f32(f32_to_f16(1e-3f * static_cast<float>(static_cast<int>(random() % 2000) - 1500)));
+    const float m = f16_to_f32(
+        f32_to_f16(1e-3f * static_cast<float>(static_cast<int>(random() % 2000) - 1500)));
     std::vector<uint8_t> code(32), found(32);
     std::vector<float> x(32);
     for (uint8_t& c : code) c = random() % 16;
