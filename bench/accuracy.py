@@ -15,23 +15,18 @@ import numpy as np
 import orlop
 
 FORMATS = {
-    "float": {},
+    "float32": {},
     "int8 g32": {"quant": "iq", "quant_bits": 8},
-    "int8 g32 asym": {"quant": "iq", "quant_bits": 8, "quant_symmetric": False},
-    "int8 g128": {"quant": "iq", "quant_bits": 8, "quant_group_size": 128},
     "int8 channel": {"quant": "iq", "quant_bits": 8, "quant_granularity": "per_channel"},
-    "int8 channel asym": {"quant": "iq", "quant_bits": 8, "quant_granularity": "per_channel",
-                          "quant_symmetric": False},
     "int4 g32 asym": {"quant": "iq", "quant_bits": 4},
-    "int4 g32": {"quant": "iq", "quant_bits": 4, "quant_symmetric": True},
-    "int4 g64 asym": {"quant": "iq", "quant_bits": 4, "quant_group_size": 64},
+    "int4 g32 sym": {"quant": "iq", "quant_bits": 4, "quant_symmetric": True},
     "int4 g128 asym": {"quant": "iq", "quant_bits": 4, "quant_group_size": 128},
-    "int4 g128": {"quant": "iq", "quant_bits": 4, "quant_group_size": 128, "quant_symmetric": True},
     "int4 channel asym": {"quant": "iq", "quant_bits": 4, "quant_granularity": "per_channel"},
 }
-ROWS = [("float", "bf16")]
-ROWS += [(f, c) for f in FORMATS if f != "float" for c in ("bf16", "int8")]
-ROWS += [(f, "fp32") for f in ("int8 g32", "int8 channel", "int4 g32 asym", "int4 g32")]
+ROWS = [("float32", "bf16")]
+ROWS += [(f, c) for f in ("int8 g32", "int8 channel") for c in ("fp32", "bf16", "int8")]
+ROWS += [("int4 g32 asym", c) for c in ("bf16", "int8")]
+ROWS += [(f, "int8") for f in ("int4 g32 sym", "int4 g128 asym", "int4 channel asym")]
 A8W8 = {"quant": "a8w8"}
 
 

@@ -152,6 +152,26 @@ def test_integers_without_a_configuration_are_refused(tmp_path):
         orlop.Engine(tmp_path / "m", **small)
 
 
+@pytest.mark.parametrize("folder, tensor, config", [
+    ("awq-4", "model.layers.0.mlp.up_proj.scales", {}),
+    ("ct-fp8-block", "model.layers.0.self_attn.o_proj.weight_scale", {}),
+    (None, "model.layers.1.mlp.down_proj.weight", {"quant": "iq"}),
+])
+def test_numbers_that_are_none(tmp_path, folder, tensor, config):
+    """NaN where a scale, or a weight to be quantized, should be: found while packing, by name."""
+    shutil.copytree(quant / folder if folder else tiny / "llama", tmp_path / "m")
+    file = tmp_path / "m" / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    size = struct.unpack("<Q", data[:8])[0]
+    entry = json.loads(data[8 : 8 + size])[tensor]
+    at = 8 + size + entry["data_offsets"][0]
+    nan = {"F16": b"\x00\x7e", "BF16": b"\xc0\x7f", "F32": b"\x00\x00\xc0\x7f"}[entry["dtype"]]
+    data[at : at + len(nan)] = nan
+    file.write_bytes(data)
+    with pytest.raises(orlop.BadFormatError, match=tensor):
+        orlop.Engine(tmp_path / "m", **small, **config)
+
+
 def compare(*words):
     done = run("eval", *words, "--json", "-q", "--threads", "2", "--max-context", "512")
     return json.loads(done.stdout)

@@ -116,6 +116,7 @@ def test_keys(saved, signed):
     ({"kv_dtype": "int8"}, "kv_dtype is bf16, the engine's is int8"),
     ({"block_size": 32}, "block_size is 16, the engine's is 32"),
     ({"compute": "fp32", "kv_dtype": "bf16"}, "compute is "),
+    ({"quant": "iq"}, "quant is "),
 ])
 def test_other_engines(saved, config, words):
     with tiny_engine_of(**config) as engine:
