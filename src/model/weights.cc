@@ -83,7 +83,8 @@ class Builder {
                  false);
     refuse_leftovers(tied);
     if (quant_.kind == QuantOptions::Kind::dynamic && !quantized_any_)
-      fail(Status::invalid_argument, "quant: ", checkpoint_.path, " holds no float matrices (they are ",
+      fail(Status::invalid_argument, "quant: ", checkpoint_.path,
+           " holds no float matrices (they are ",
            facts_.elements.empty() ? "" : facts_.elements.begin()->first,
            "); only those can be quantized");
     facts_.quant = scheme_ ? scheme_->summary() : dynamic_summary();
@@ -139,9 +140,7 @@ class Builder {
   // Attention exponentiates the errors of its scores. On SmolLM2 over 4,096 tokens of text, int8
   // activations everywhere move a logprob by 0.058 on average; with attention's projections in bf16
   // (a quarter of the layers' products) it is 0.048.
-  Compute attention_compute() const {
-    return compute_ == Compute::int8 ? Compute::bf16 : compute_;
-  }
+  Compute attention_compute() const { return compute_ == Compute::int8 ? Compute::bf16 : compute_; }
 
   // Logits are the last to be rounded, and no layer repairs them.
   Compute head_compute() const { return compute_ == Compute::a8 ? Compute::bf16 : compute_; }
@@ -202,8 +201,9 @@ class Builder {
       if (d.part_count == 1) {
         k_map = std::move(order);
       } else if (k_map != order) {
-        fail(Status::unsupported, checkpoint_.path, ": ", tensor_name(parts.begin()->slot, ""), " and ",
-             tensor_name(part.slot, ""), " order their inputs differently (g_idx), which is not "
+        fail(Status::unsupported, checkpoint_.path, ": ", tensor_name(parts.begin()->slot, ""),
+             " and ", tensor_name(part.slot, ""),
+             " order their inputs differently (g_idx), which is not "
              "supported for matrices that are multiplied together");
       }
       const std::string bias = tensor_name(part.slot, ".bias");
@@ -235,7 +235,8 @@ class Builder {
       piece.read_by_quant = std::move(m.tensors);
     } else {
       const FileTensor& t = need(module + ".weight", {part.rows, d.k});
-      const bool floats = t.type == FileType::f32 || t.type == FileType::f16 || t.type == FileType::bf16;
+      const bool floats =
+          t.type == FileType::f32 || t.type == FileType::f16 || t.type == FileType::bf16;
       if (!floats && static_cast<int>(t.type) >= ggml_type_count)
         fail(Status::unsupported, tensor_place(t), " holds ", info(t.type).name,
              ", and no quantization_config says what they stand for");

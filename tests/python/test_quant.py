@@ -172,6 +172,23 @@ def test_numbers_that_are_none(tmp_path, folder, tensor, config):
         orlop.Engine(tmp_path / "m", **small, **config)
 
 
+def test_orders_that_differ_are_refused(tmp_path):
+    """q, k and v are multiplied together: one order of the inputs for all three."""
+    shutil.copytree(quant / "gptq-4-sym-v1-order", tmp_path / "m")
+    file = tmp_path / "m" / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    size = struct.unpack("<Q", data[:8])[0]
+    entry = json.loads(data[8 : 8 + size])["model.layers.0.self_attn.k_proj.g_idx"]
+    at = 8 + size + entry["data_offsets"][0]
+    g_idx = numpy.frombuffer(data, "<i4", 128, at).copy()
+    other = int(numpy.flatnonzero(g_idx != g_idx[0])[0])
+    g_idx[[0, other]] = g_idx[[other, 0]]
+    data[at : at + 512] = g_idx.tobytes()
+    file.write_bytes(data)
+    with pytest.raises(orlop.UnsupportedError, match="q_proj and .*k_proj order their inputs"):
+        orlop.Engine(tmp_path / "m", **small)
+
+
 def compare(*words):
     done = run("eval", *words, "--json", "-q", "--threads", "2", "--max-context", "512")
     return json.loads(done.stdout)
