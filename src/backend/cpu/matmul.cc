@@ -285,6 +285,7 @@ void matmul_run(const Exec& exec, const MatmulArgs& args, const MatmulIsa& isa, 
     if (few > many_rows / 16) few = few / (many_rows / 16) * (many_rows / 16);
     job.chunk_blocks = std::min(job.chunk_blocks, few);
   }
+  if (job.many && job.chunk_blocks > 1) job.chunk_blocks &= ~int64_t{1};  // they go by twos
   const int64_t items =
       job.split_rows ? (job.blocks + job.chunk_blocks - 1) / job.chunk_blocks * job.pairs : job.pairs;
   job.pieces = 1;
