@@ -125,7 +125,7 @@ cortex-a53                               neon     neon            attention kv r
 neoverse-n1                              neondot  neon+dot        matmul grouped isa
 max,sve=off                              i8mm     neon+dot+i8mm   matmul grouped isa
 max,sve128=on,sve-default-vector-length=16  sve   neon+dot+i8mm   matmul grouped isa
-max,sve256=on,sve-default-vector-length=32  sve   neon+dot+i8mm+sve  matmul grouped isa
+max,sve256=on,sve-default-vector-length=32  sve   neon+dot+i8mm      matmul grouped isa
 a64fx                                    sve      neon+sve        matmul grouped isa
 RUNS
   python3 "$ROOT/scripts/meson_summary.py" "$dir"/meson-logs/testlog*.json || rc=1

@@ -24,7 +24,7 @@ using Matmul = void (*)(const Exec&, const MatmulArgs&);
 struct Kernel {
   const char* name;
   Matmul run;
-  bool own_bf16;  // bf16 products by vdpbf16ps
+  bool own_bf16;  // bf16 products by instructions of their own
 };
 #if defined(__x86_64__)
 inline void matmul_amx_emulated(const Exec& exec, const MatmulArgs& args) {
@@ -46,7 +46,7 @@ inline std::vector<Kernel> kernels() {
 #elif defined(__aarch64__)
   if (cpu::feature("neon")) all.push_back({"neon", cpu::matmul_neon, false});
   if (cpu::feature("neondot")) all.push_back({"neondot", cpu::matmul_neondot, false});
-  if (cpu::feature("i8mm")) all.push_back({"i8mm", cpu::matmul_i8mm, false});
+  if (cpu::feature("i8mm")) all.push_back({"i8mm", cpu::matmul_i8mm, true});
   if (cpu::feature("sve")) all.push_back({"sve", cpu::matmul_sve, false});
 #endif
   if (const char* only = std::getenv("ORLOP_TEST_ISA")) {  // and the reference

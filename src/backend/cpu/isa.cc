@@ -82,8 +82,9 @@ IsaChoice best_isa() {
   const Found found = find();
   if (found.avx512) return {Isa::avx512, found.bf16, true, found.amx};
   if (found.avx2) return {Isa::avx2, false, false};
-  // Vectors of 128 bits gain nothing over NEON.
-  if (found.sve_bytes > 16) return neon(found.dot, found.i8mm, true);
+  // SVE as such gains over NEON what its vectors are longer; USMMLA and BFMMLA do twice and four times
+  // the products of a vector of 128 bits.
+  if (found.sve_bytes > (found.i8mm ? 32 : 16)) return neon(found.dot, found.i8mm, true);
   if (found.neon) return neon(found.dot, found.i8mm, false);
   return {};
 }

@@ -12,7 +12,7 @@ void linear_pack(const LinearDesc& desc, const LinearSource& source, int64_t beg
 size_t matmul_workspace(const LinearDesc& desc, int64_t m);
 
 // exec.queue is a ThreadPool, or null for the calling thread alone. One packed form serves them all.
-// int8 and fp32 give the same bits on every one of them; bf16 has its own on avx512bf16 and on amx.
+// int8 and fp32 give the same bits on every one of them; bf16 has its own on avx512bf16, amx and i8mm.
 void matmul_ref(const Exec& exec, const MatmulArgs& args);
 void matmul_avx2(const Exec& exec, const MatmulArgs& args);        // AVX2, FMA, F16C
 void matmul_avx512(const Exec& exec, const MatmulArgs& args);      // AVX-512 F BW VL DQ VNNI

@@ -34,7 +34,7 @@ void matmul_neondot(const Exec& exec, const MatmulArgs& args) {
 }
 void matmul_i8mm(const Exec& exec, const MatmulArgs& args) {
   static const MatmulIsa isa = with_integers(i8mm::matmul_integers);
-  matmul_run(exec, args, isa, isa.bf16);
+  matmul_run(exec, args, isa, i8mm::matmul_bf16);
 }
 void matmul_sve(const Exec& exec, const MatmulArgs& args) {
   static const MatmulIsa isa = with_tiles(sve::matmul_isa);

@@ -15,6 +15,7 @@ extern const IntegerIsa matmul_integers;
 }
 namespace i8mm {
 extern const IntegerIsa matmul_integers;
+extern const ComputeIsa matmul_bf16;
 }
 namespace sve {
 extern const MatmulIsa matmul_isa;  // tiles alone: what comes before and after them is NEON's
