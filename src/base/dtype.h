@@ -43,7 +43,8 @@ constexpr FileTypeInfo file_types[file_type_count] = {
 // one scale per 32 elements; weights stay in their own codes; float weights fall back to bf16. (As a
 // model's setting int8 means the feed-forward layers and the head; attention's projections are
 // computed as in bf16: see model/weights.cc.) a8: activations in int8 with one scale per token, for
-// the types w4 to w8z; ggml's quantized types are then computed as in int8, floats as in bf16.
+// the types w4 to w8z; ggml's quantized types are then computed as in int8, floats as in bf16. (As a
+// model's setting a8 means the feed-forward layers.)
 enum class Compute : uint8_t { fp32, bf16, int8, a8 };
 [[gnu::always_inline]] constexpr const char* name(Compute c) {
   return c == Compute::fp32 ? "fp32" : c == Compute::bf16 ? "bf16" : c == Compute::int8 ? "int8" : "a8";

@@ -139,8 +139,11 @@ class Builder {
 
   // Attention exponentiates the errors of its scores. On SmolLM2 over 4,096 tokens of text, int8
   // activations everywhere move a logprob by 0.058 on average; with attention's projections in bf16
-  // (a quarter of the layers' products) it is 0.048.
-  Compute attention_compute() const { return compute_ == Compute::int8 ? Compute::bf16 : compute_; }
+  // (a quarter of the layers' products) it is 0.048. Of int8 weights per channel with one activation
+  // scale per token it is 0.152 instead of 0.191, and perplexity rises by 1.9 % instead of 4.1 %.
+  Compute attention_compute() const {
+    return compute_ == Compute::int8 || compute_ == Compute::a8 ? Compute::bf16 : compute_;
+  }
 
   // Logits are the last to be rounded, and no layer repairs them.
   Compute head_compute() const { return compute_ == Compute::a8 ? Compute::bf16 : compute_; }
