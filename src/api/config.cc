@@ -56,6 +56,14 @@ int64_t integer_of(const char* key, const Json& v, int64_t low, int64_t high) {
   return v.get<int64_t>();
 }
 
+// One of a few numbers; `said` lists them.
+int32_t number_of(const char* key, const Json& v, std::initializer_list<int32_t> allowed,
+                  const char* said) {
+  for (const int32_t a : allowed)
+    if (v.is_number_integer() && v == a) return a;
+  fail(Status::invalid_argument, key, ": must be ", said, ", got ", shown(v));
+}
+
 bool flag_of(const char* key, const Json& v) {
   if (!v.is_boolean())
     fail(Status::invalid_argument, key, ": must be true or false, got ", shown(v));
@@ -184,18 +192,17 @@ QuantOptions quant_options(const Json& json) {
            "quant: must be none, iq, a8w8, gptq, awq, fp8 or compressed-tensors, got ",
            shown(*quant));
     if (kind != "none") o.method = kind;
-    only_with(bits, "quant_bits", "\"iq\"");
-    only_with(granularity, "quant_granularity", "\"iq\"");
+    only_with(bits, "quant_bits", "\"iq\" or \"a8w8\"");
+    only_with(granularity, "quant_granularity", "\"iq\" or \"a8w8\"");
     only_with(group, "quant_group_size", "\"iq\"");
-    only_with(symmetric, "quant_symmetric", "\"iq\"");
+    only_with(symmetric, "quant_symmetric", "\"iq\" or \"a8w8\"");
     return o;
   }
   o.int8_activations = kind == "a8w8";
   if (bits) {
-    o.bits = static_cast<int32_t>(integer_of("quant_bits", *bits, 1, 64));
-    if (o.int8_activations ? o.bits != 8 : o.bits != 8 && o.bits != 4)
-      fail(Status::invalid_argument, "quant_bits: must be ", o.int8_activations ? "8" : "8 or 4",
-           " with quant \"", kind, "\", got ", o.bits);
+    o.bits = o.int8_activations
+                 ? number_of("quant_bits", *bits, {8}, "8 with quant \"a8w8\"")
+                 : number_of("quant_bits", *bits, {4, 8}, "8 or 4 with quant \"iq\"");
   }
   bool per_channel = o.int8_activations;
   if (granularity) {
@@ -210,9 +217,7 @@ QuantOptions quant_options(const Json& json) {
     per_channel = s == "per_channel";
   }
   if (group) {
-    o.group = static_cast<int32_t>(integer_of("quant_group_size", *group, 1, 1 << 30));
-    if (o.group != 32 && o.group != 64 && o.group != 128)
-      fail(Status::invalid_argument, "quant_group_size: must be 32, 64 or 128, got ", o.group);
+    o.group = number_of("quant_group_size", *group, {32, 64, 128}, "32, 64 or 128");
     if (per_channel)
       fail(Status::invalid_argument,
            "quant_group_size: needs quant_granularity \"group\" and quant \"iq\"");

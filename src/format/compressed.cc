@@ -198,8 +198,20 @@ class Compressed final : public QuantScheme {
       if (bits != 8 && bits != 16)
         fail(Status::unsupported, a.name("num_bits"), " is ", bits, "; 8 and 16 are supported");
       g.int8_activations = kind == "int" && bits == 8 && !g.floats;
+      if (g.int8_activations) check_activations(a);
     }
     return g;
+  }
+
+  // Scales are made as tokens come, around zero, whatever was calibrated for tensors.
+  static void check_activations(const Keys& a) {
+    if (!a.boolean("symmetric", true))
+      fail(Status::unsupported, a.name("symmetric"),
+           " is false; symmetric activations are supported");
+    const std::string by = a.text("strategy", "token");
+    if (by != "token" && by != "tensor")
+      fail(Status::unsupported, a.name("strategy"), " is \"", printable(by),
+           "\"; token and tensor are supported");
   }
 
   static void read_strategy(const Keys& w, Group& g) {

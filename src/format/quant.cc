@@ -24,6 +24,9 @@ class F8Rows final : public QuantRows {
       : weight_(weight), scale_(scale), bn_(bn), k_(k), groups_(groups) {}
   void row(int64_t r, uint8_t* code, float* scale, float*) const override {
     std::memcpy(code, weight_.data.data() + r * k_, static_cast<size_t>(k_));
+    for (int64_t i = 0; i < k_; ++i)
+      if ((code[i] & 0x7f) == 0x7f)
+        fail(Status::bad_format, tensor_place(weight_), ": element ", i, " of row ", r, " is NaN");
     for (int64_t g = 0; g < groups_; ++g) scale[g] = scale_element(scale_, r / bn_ * groups_ + g);
   }
 

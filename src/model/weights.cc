@@ -237,6 +237,9 @@ class Builder {
       piece.quant = plan_.keep(std::move(m.rows));
       piece.read_by_quant = std::move(m.tensors);
     } else {
+      if (const FileTensor* packed = scheme_ ? nullptr : checkpoint_.find(module + ".qweight"))
+        fail(Status::bad_format, tensor_place(*packed),
+             " is packed, and no quantization_config in config.json says how");
       const FileTensor& t = need(module + ".weight", {part.rows, d.k});
       const bool floats =
           t.type == FileType::f32 || t.type == FileType::f16 || t.type == FileType::bf16;

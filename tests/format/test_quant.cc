@@ -291,6 +291,8 @@ TEST(compressed_int8_and_fp8) {
   Folder f(fp8);
   std::vector<float> blocks(2 * 3);
   for (float& b : blocks) b = static_cast<float>(random() % 100);
+  for (int8_t& c : codes)
+    if ((c & 0x7f) == 0x7f) c = 0;
   f.add("m.weight", FileType::f8, {n, k}, codes);
   f.add("m.weight_scale_inv", FileType::f32, {2, 3}, blocks);
   const QuantMatrix m = f.matrix(n, k);
@@ -302,6 +304,12 @@ TEST(compressed_int8_and_fp8) {
     CHECK(std::memcmp(code.data(), codes.data() + r * k, static_cast<size_t>(k)) == 0);
     for (int64_t g = 0; g < 3; ++g) CHECK(scale[g] == blocks[static_cast<size_t>(r / 4 * 3 + g)]);
   }
+  codes[static_cast<size_t>(2 * k) + 7] = 0x7f;
+  Folder broken(fp8);
+  broken.add("m.weight", FileType::f8, {n, k}, codes);
+  broken.add("m.weight_scale_inv", FileType::f32, {2, 3}, blocks);
+  CHECK_THROWS(bad_format, "element 7 of row 2 is NaN",
+               broken.matrix(n, k).rows->row(2, code.data(), scale, nullptr));
 }
 
 TEST(nothing_stated) {
@@ -367,6 +375,17 @@ TEST(configurations_that_are_refused) {
   CHECK_THROWS(bad_format, "weights.group_size is 0", weights("group_size", 0));
   CHECK_THROWS(bad_format, "block_structure is missing", weights("strategy", "block"));
   CHECK_THROWS(unsupported, "weights.dynamic is true", weights("dynamic", true));
+  const auto activations = [&](const char* key, const Json& v) {
+    Json q = ct;
+    q["config_groups"]["group_0"]["input_activations"] = {
+        {"num_bits", 8}, {"type", "int"}, {key, v}};
+    open(q);
+  };
+  activations("dynamic", true);
+  CHECK_THROWS(unsupported, "input_activations.symmetric is false",
+               activations("symmetric", false));
+  CHECK_THROWS(unsupported, "input_activations.strategy is \"group\"",
+               activations("strategy", "group"));
 }
 
 TEST(tensors_that_lie) {

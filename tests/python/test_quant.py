@@ -33,7 +33,9 @@ def logprobs(model, **config):
 @pytest.mark.parametrize("config, key, words", [
     ({"quant": "int4"}, "quant", "must be none, iq, a8w8, gptq, awq, fp8 or compressed-tensors"),
     ({"quant": "iq", "quant_bits": 3}, "quant_bits", "8 or 4"),
-    ({"quant": "iq", "quant_bits": "4"}, "quant_bits", "integer"),
+    ({"quant": "iq", "quant_bits": "4"}, "quant_bits", "8 or 4"),
+    ({"quant": "iq", "quant_bits": 0}, "quant_bits", "8 or 4"),
+    ({"quant": "iq", "quant_group_size": -1}, "quant_group_size", "32, 64 or 128"),
     ({"quant": "a8w8", "quant_bits": 4}, "quant_bits", "must be 8"),
     ({"quant_bits": 8}, "quant_bits", "needs quant"),
     ({"quant": "gptq", "quant_group_size": 32}, "quant_group_size", "needs quant"),
