@@ -172,7 +172,7 @@ TEST(groups) {
     for (size_t i = 0; i < n; ++i)
       plain[i] = static_cast<uint8_t>(range > 0 ? std::lround((x[i] - *low) / range * 15) : 0);
     CHECK(e.square <=
-          errors(x, plain, [&](int c) { return range / 15 * c + *low; }).square * 1.001 +
+          errors(x, plain, [&, least = *low](int c) { return range / 15 * c + least; }).square * 1.001 +
               largest * largest * 1e-12);
     quantize_w4(x.data(), static_cast<int64_t>(n), code.data(), &scale);
     for (size_t i = 0; i < n; ++i)
