@@ -186,6 +186,7 @@ int main(int argc, char** argv) {
         bench(pool, {t, 512, 1536, Glu::silu, group}, compute, m, false);
         bench(pool, {t, 1536, 576, Glu::none, group}, compute, m, false);
         bench(pool, {t, 2048, 8192, Glu::silu, group}, compute, m, false);
+        bench(pool, {t, 8192, 2048, Glu::none, group}, compute, m, false);
       }
       if (what != "gemm") bench(pool, {t, 4096, is_float(t) ? 8192 : 32768, Glu::none, group}, compute, 1, true);
     }

@@ -12,8 +12,10 @@
 namespace orlop::cpu {
 namespace {
 
-// Prepared rows that stay in the second-level cache while all tiles pass over them.
-constexpr int64_t cache_bytes = 320 << 10;
+// Prepared rows that stay in the last-level cache while all tiles pass over them. A tile reads them at a
+// few bytes a cycle, which that cache gives; fewer rows at a time would read all weights from memory
+// more often.
+constexpr int64_t cache_bytes = 2 << 20;
 // The same for TileFns::many: processors with AMX have 2 MB, and the threads of a core share these rows.
 constexpr int64_t many_cache_bytes = 1440 << 10;
 // Below this many activations the calling thread prepares them alone: waking threads costs more.
