@@ -280,7 +280,7 @@ TEST(smollm2) {
                e.text().find("cut.gguf") != std::string::npos;
     }
   }
-  CHECK(typed == 200);
+  CHECK(typed == static_cast<int>(ends.size()));
 }
 
 int main(int argc, char** argv) { return test_main(argc, argv); }
