@@ -128,7 +128,8 @@ void Engine::finish_step(const StepPlan& plan) {
       if (s.paused && !paused_before) ++paused_;
       continue;
     }
-    scheduler_.finish(&s, ahead());  // the pages are back before anyone hears of the end
+    scheduler_.finish(&s, ahead());  // the pages are back before anyone hears of the end,
+    update_counts(nullptr);          // and so do the counters say
     const std::shared_ptr<Request> alive = s.request().shared_from_this();
     retire(s);
     forget(s.request());
