@@ -331,6 +331,7 @@ void Engine::fail_step(Status status, const std::string& text) noexcept {
     if (s.retired) continue;
     const std::shared_ptr<Request> alive = s.request().shared_from_this();
     scheduler_.drop(&s, ahead());
+    update_counts(nullptr);
     s.end_with_error(status, text);
     retire(s);
     forget(s.request());

@@ -135,6 +135,7 @@ void Engine::finish_step(const StepPlan& plan) {
     forget(s.request());
   }
   update_counts(&plan);
+  count_step();  // before the commit's own time is added: the parts never exceed the whole
 }
 
 // Once before a step's outputs are seen, so that who has them finds their step counted, with its time
