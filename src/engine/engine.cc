@@ -284,6 +284,7 @@ void Engine::retire(Sample& s) noexcept {
     s.paused = false;
     --paused_;
   }
+  update_counts(nullptr);  // before anyone hears of the end
   Counters::set(counters_.pages_used, static_cast<uint64_t>(pages_.used_in_all()));
   // Counted before anyone hears of the end.
   const auto& samples = s.request().samples();
@@ -331,7 +332,6 @@ void Engine::fail_step(Status status, const std::string& text) noexcept {
     if (s.retired) continue;
     const std::shared_ptr<Request> alive = s.request().shared_from_this();
     scheduler_.drop(&s, ahead());
-    update_counts(nullptr);
     s.end_with_error(status, text);
     retire(s);
     forget(s.request());

@@ -128,8 +128,7 @@ void Engine::finish_step(const StepPlan& plan) {
       if (s.paused && !paused_before) ++paused_;
       continue;
     }
-    scheduler_.finish(&s, ahead());  // the pages are back before anyone hears of the end,
-    update_counts(nullptr);          // and so do the counters say
+    scheduler_.finish(&s, ahead());  // the pages are back before anyone hears of the end
     const std::shared_ptr<Request> alive = s.request().shared_from_this();
     retire(s);
     forget(s.request());
