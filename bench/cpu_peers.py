@@ -11,15 +11,16 @@ NAME-ov-int4 (OpenVINO folders). orlop quantizes NAME as it loads it; with --orl
 as llama.cpp. A --gguf file is measured as it is.
 
 Every measurement is a process of its own. The entries of a case (a model in one weight format) run one after
-another, once a round, round after round, so that what else the machine does hits all alike. Before each case of a
-round probe.c measures the limits: bytes read from memory a second and the rates of int8 and bf16 products.
+another, once a round, round after round, so that what else the machine does hits all alike. Before and after each
+process probe.c measures the limits: bytes read from memory a second and the rates of int8 and bf16 products.
 
   decode    cannot exceed  batch x bandwidth / bytes of the weights, nor rate of products / (2 x multiplications)
   prefill   cannot exceed  rate of products / (2 x multiplications of a token in the layers' matrices)
 
-A round that probes below --fast GB/s is marked, and figures bound by memory are judged by the others alone where
-there are any; so is a process during which others took more than a tenth of a core. All of them are in the raw
-JSON (--json), which --report prints again. Figures are medians, with the extremes beside them.
+Memory has two speeds on some machines, for seconds at a time. A figure is of fast memory if both probes read --fast
+GB/s or more, else of slow memory. Figures bound by memory are judged within one speed: the fast one if everyone has
+figures of it. A process during which others took more than a tenth of a core is left out where there are others. All
+figures are in the raw JSON (--json), which --report prints again. They are medians, with the extremes beside them.
 """
 import argparse
 import json
@@ -128,27 +129,31 @@ def measure(args, cases, raw):
         probe = build_probe(pathlib.Path(folder))
         for r in range(args.rounds):
             for case in cases:
-                limits = json.loads(Finished([probe, args.threads]).output)
-                slow = " (slow)" if limits["read_gbs"] < args.fast else ""
-                say(f"round {r + 1}, {case.model} {case.weights}: {limits['read_gbs']} GB/s{slow}")
+                say(f"round {r + 1}, {case.model} {case.weights}")
                 for i in range(len(case.entries)):  # everyone goes first once
-                    measure_entry(args, case, case.entries[(r + i) % len(case.entries)], raw, {"round": r + 1, **limits})
+                    measure_entry(args, case, case.entries[(r + i) % len(case.entries)], raw, r + 1,
+                                  lambda: json.loads(Finished([probe, args.threads]).output))
                 if args.json:
                     pathlib.Path(args.json).write_text(json.dumps(raw) + "\n")
 
 
-def measure_entry(args, case, entry, raw, limits):
+def measure_entry(args, case, entry, raw, number, probe):
     begin, seen = time.perf_counter(), []
-    where = {"model": case.model, "weights": case.weights, "peer": entry.peer}
+    where = {"model": case.model, "weights": case.weights, "peer": entry.peer, "round": number}
+    before = probe()
     for what in args.what.split(","):
         try:
             for test, value, done in getattr(entry, what)():
+                after = probe()
+                limits = {**after, "read_gbs": min(before["read_gbs"], after["read_gbs"])}
                 raw["figures"].append({**where, "compute": entry.compute or "", "test": test, "value": value,
                                        "others": round(done.others, 2), **limits})
-                seen.append(f"{test} {value:.4g}" + ("*" if done.others > 0.1 else ""))
+                seen.append(f"{test} {value:.4g}" + ("*" if done.others > 0.1 else "") +
+                            ("" if limits["read_gbs"] < args.fast else "!"))
+                before = after
         except (RuntimeError, ValueError, KeyError, TypeError, OSError) as error:
             say(f"  {entry.peer}, {what}: FAILED: {error}")
-            raw["failed"].append({**where, "round": limits["round"], "what": what, "error": str(error)})
+            raw["failed"].append({**where, "what": what, "error": str(error)})
     facts = {"weight_bytes": (entry.facts or {}).get("weight_bytes"), "products": case.products,
              "resident_limit": getattr(entry, "resident_limit", None)}
     raw["facts"]["|".join([case.model, case.weights, entry.peer, entry.compute or ""])] = facts
@@ -189,32 +194,38 @@ def limit_of(test, compute, facts, figures):
     return facts["resident_limit"] if test == "resident" else None
 
 
-def judged(figures, fast, test):
+def undisturbed(figures):
     """Those figures that count, and words on the others."""
     quiet = [f for f in figures if f["others"] <= 0.1]
-    kept, words = quiet or figures, []
-    if len(kept) < len(figures):
-        words.append(f"{len(figures) - len(kept)} disturbed left out")
-    elif not quiet:
-        words.append("all disturbed")
-    if test.startswith("decode"):
-        quick = [f for f in kept if f["read_gbs"] >= fast]
-        if not quick:
-            words.append("slow memory only")
-        elif len(quick) < len(kept):
-            slow = [f["value"] for f in kept if f["read_gbs"] < fast]
-            words.append(f"{len(slow)} with slow memory left out: {middle(slow)}")
-            kept = quick
-    return kept, words
+    if not quiet:
+        return figures, ["all disturbed"]
+    return quiet, [f"{len(figures) - len(quiet)} disturbed left out"] if len(quiet) < len(figures) else []
+
+
+def of_one_speed(rows, fast):
+    """The rows' figures of the memory's fast state, if all have some, else of the slow one where they have some."""
+    quick = all(any(f["read_gbs"] >= fast for f in kept) for kept, _ in rows.values())
+    chosen = {}
+    for who, (kept, words) in rows.items():
+        same = [f for f in kept if (f["read_gbs"] >= fast) == quick]
+        others = [f["value"] for f in kept if (f["read_gbs"] >= fast) != quick]
+        if not same:
+            words = words + ["fast memory"]
+        elif not others:
+            words = words + ([] if quick else ["slow memory"])
+        else:
+            words = words + [f"{len(others)} with {'slow' if quick else 'fast'} memory left out: {middle(others)}"]
+        chosen[who] = (same or kept, words)
+    return chosen
 
 
 def report(raw, fast):
     figures, short, met = raw["figures"], [], 0
     for key in ("read_gbs", "int8_gops", "bf16_gflops"):
-        values = sorted({(f["round"], f["model"], f["weights"], f[key]) for f in figures if f.get(key)})
+        values = [f[key] for f in figures if f.get(key)]
         if values:
-            print(f"{key}: {middle([v[-1] for v in values])}, {sum(key == 'read_gbs' and v[-1] < fast for v in values)} of "
-                  f"{len(values)} probes below {fast:g}" if key == "read_gbs" else f"{key}: {middle([v[-1] for v in values])}")
+            print(f"{key}: {middle(values)}" + (f", {sum(v < fast for v in values)} of {len(values)} figures below {fast:g}"
+                                                if key == "read_gbs" else ""))
     seen = []
     for f in figures:
         if (place := (f["model"], f["weights"])) not in seen:
@@ -234,7 +245,9 @@ def report(raw, fast):
             for f in mine:
                 if f["test"] == test and f["value"] is not None:
                     rows.setdefault((f["peer"], f["compute"]), []).append(f)
-            rows = {who: judged(of, fast, test) for who, of in rows.items()}
+            rows = {who: undisturbed(of) for who, of in rows.items()}
+            if test.startswith("decode"):
+                rows = of_one_speed(rows, fast)
             value = {who: statistics.median(f["value"] for f in kept) for who, (kept, _) in rows.items()}
             better = min if test in SMALLER + ("peak",) else max
             peers = {who[0]: v for who, v in value.items() if who[0] != "orlop"}
@@ -298,7 +311,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batches", default="1,4,8,16,32", type=lambda t: [int(b) for b in t.split(",")])
-    parser.add_argument("--fast", type=float, default=55.0, help="GB/s from which memory counts as fast (default 55)")
+    parser.add_argument("--fast", type=float, default=45.0, help="GB/s from which memory counts as fast (default 45)")
     parser.add_argument("--json", metavar="FILE", help="all figures, raw")
     parser.add_argument("--report", metavar="FILE", help="print the report of a raw file; measures nothing")
     args = parser.parse_args()

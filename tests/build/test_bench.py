@@ -43,8 +43,18 @@ def test_nothing_is_left_out_unsaid(tmp_path):
         ("orlop", "int8", "decode 1", 50.0, 60.0, 0.0), ("orlop", "int8", "decode 1", 29.0, 34.0, 0.0),
         ("orlop", "int8", "decode 1", 20.0, 60.0, 0.9), ("llama.cpp", "", "decode 1", 10.0, 34.0, 0.0),
         ("openvino", "", "decode 1", 5.0, 34.0, 0.5)]))
-    assert "50.0 " in out and "1 disturbed left out" in out and "1 with slow memory left out: 29.0" in out
-    assert "slow memory only" in out and "all disturbed; slow memory only" in out
+    # the peers have figures of slow memory only, so that is what is compared
+    assert "29.0 " in out and "1 disturbed left out" in out and "1 with fast memory left out: 50.0" in out
+    assert "2.90 x llama.cpp" in out and "all disturbed; slow memory" in out
+
+
+def test_memory_of_one_speed(tmp_path):
+    figures = [("orlop", "int8", "decode 1", 50.0, 60.0, 0.0), ("orlop", "int8", "decode 1", 29.0, 34.0, 0.0),
+               ("llama.cpp", "", "decode 1", 25.0, 58.0, 0.0), ("llama.cpp", "", "decode 1", 15.0, 33.0, 0.0)]
+    out = report(tmp_path, raw(figures))
+    assert "2.00 x llama.cpp" in out and "1 with slow memory left out: 29.0" in out
+    out = report(tmp_path, raw(figures[:1] + figures[3:]))
+    assert "fast memory" in out and "slow memory" in out  # nothing in common: both are named
 
 
 def test_what_failed_is_told(tmp_path):

@@ -152,12 +152,8 @@ struct Dot {
   }
   [[gnu::always_inline]] inline I add(I acc, I a) const { return widen(acc, products(a)); }
 };
-template <int Bytes, int Rows>
-OP void prefetch(const unsigned char* p) {
-  if constexpr (Rows <= 2)
-    for (int i = 0; i < Bytes; i += 64)
-      _mm_prefetch(reinterpret_cast<const char*>(p + 2048 + i), _MM_HINT_T0);
-}
+constexpr int64_t fetch_ahead = 2048;
+constexpr int fetch_rows = 2;
 OP I bf16_bits(F x) {
   const I v = _mm256_castps_si256(x);
   const I even = bit_and(shift_right_dword<16>(v), dwords(1));

@@ -100,10 +100,8 @@ struct Dot {
 };
 // Weights come from memory, each line once for a block of rows. 4 KB ahead is some 60 lines, what two
 // cores need in flight to cover the latency at full bandwidth.
-template <int Bytes, int Rows>
-OP void prefetch(const unsigned char* p) {
-  for (int i = 0; i < Bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + 4096 + i), _MM_HINT_T0);
-}
+constexpr int64_t fetch_ahead = 4096;
+constexpr int fetch_rows = 8;
 OP I bf16_bits(F x) {
   const I v = _mm512_castps_si512(x);
   const I even = bit_and(shift_right_dword<16>(v), dwords(1));

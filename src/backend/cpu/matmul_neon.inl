@@ -189,11 +189,8 @@ struct Dot {
   }
 };
 #endif
-template <int Bytes, int Rows>
-OP void prefetch(const unsigned char* p) {
-  if constexpr (Rows <= 2)
-    for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(p + 2048 + i);
-}
+constexpr int64_t fetch_ahead = 2048;
+constexpr int fetch_rows = 2;
 OP int32x4_t bf16_bits(float32x4_t x) {
   const uint32x4_t v = vreinterpretq_u32_f32(x), high = vshrq_n_u32(v, 16);
   const uint32x4_t even = vandq_u32(high, vdupq_n_u32(1));

@@ -136,12 +136,16 @@ struct Part {
   static constexpr PackInfo f = pack_info(T);
   const Columns* columns;
   int64_t groups, share;  // groups of 32 left, and that share a scale
+  int64_t left, step, jump;  // groups without fetch; bytes to the tiles read next, from the end of codes too
   Scales<T> scales[V];
   const unsigned char* code[V];
   F acc[V][N];
 
   [[gnu::always_inline]] inline Part(const Columns* c, const Span& span)
-      : columns(c), groups(span.groups), share(f.grouped ? span.share : f.super_groups) {
+      : columns(c), groups(span.groups), share(f.grouped ? span.share : f.super_groups), left(span.groups) {
+    constexpr int tiles = V * lanes > 16 ? V * lanes / 16 : 1;
+    step = tiles * (scale_bytes(T, span) + span.groups * f.code_bytes);
+    jump = step - span.groups * f.code_bytes;
     for (int v = 0; v < V; ++v) {
       scales[v].at = c[v].tile;
       scales[v].c0 = c[v].c0;
@@ -152,13 +156,25 @@ struct Part {
   // Groups under the next scales, 0 at the end.
   [[gnu::always_inline]] inline int64_t next() {
     if (groups <= 0) return 0;
-    for (int v = 0; v < V; ++v) scales[v].start();
+    for (int v = 0; v < V; ++v) {
+      fetch<f.super_bytes>(v, scales[v].at + step);
+      scales[v].start();
+    }
     const int64_t n = !f.grouped || share < groups ? share : groups;
     groups -= n;
     return n;
   }
-  [[gnu::always_inline]] inline void ahead() const {
-    for (int v = 0; v < V; ++v) prefetch<f.code_bytes, R>(code[v]);
+  // Tiles follow each other in memory, so where a tile's codes end those of the next begin, behind its
+  // scales.
+  [[gnu::always_inline]] inline void ahead() {
+    const int64_t distance = left > fetch_ahead / f.code_bytes ? fetch_ahead : fetch_ahead + jump;
+    for (int v = 0; v < V; ++v) fetch<f.code_bytes>(v, code[v] + distance);
+    --left;
+  }
+  template <int Bytes>
+  [[gnu::always_inline]] inline void fetch(int v, const unsigned char* p) const {
+    if (R > fetch_rows || columns[v].c0 != 0) return;  // vectors of one tile share its lines
+    for (int i = 0; i < Bytes; i += 64) __builtin_prefetch(p + i);
   }
   [[gnu::always_inline]] inline void next_codes() {
     for (int v = 0; v < V; ++v) code[v] += f.code_bytes;
