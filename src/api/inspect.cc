@@ -122,7 +122,7 @@ OrderedJson inspect(const Checkpoint& c) {
     tensors.push_back(
         {{"name", t.name}, {"shape", t.shape}, {"type", type}, {"bytes", t.data.size()}});
   }
-  j["parameters"] = elements_in_all;
+  j["parameters"] = elements_in_all;  // of packed matrices put right below
   j["tensor_bytes"] = tensor_bytes;
   j["formats"] = OrderedJson::object();
   for (const auto& [type, sum] : formats)
@@ -135,7 +135,12 @@ OrderedJson inspect(const Checkpoint& c) {
             {"summary", scheme->summary()},
             {"int8_activations", scheme->int8_activations()}};
   });
-  j["config"] = or_error([&] { return config_json(read_config(c)); });
+  j["config"] = or_error([&] {
+    const Config config = read_config(c);
+    if (j["quantization"].is_object() && j["quantization"].contains("method"))
+      j["parameters"] = matrix_parameters(config);
+    return config_json(config);
+  });
   j["tokenizer"] = or_error([&] { return tokenizer_json(c); });
   const std::string source = template_source(c);
   j["chat_template"] = source.empty() ? OrderedJson(nullptr) : OrderedJson(source);

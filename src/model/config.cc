@@ -290,6 +290,13 @@ Config read_config(const Checkpoint& checkpoint) {
                                                    : read_folder_config(checkpoint);
 }
 
+uint64_t matrix_parameters(const Config& c) {
+  const auto u = [](int32_t n) { return static_cast<uint64_t>(n); };
+  const uint64_t attention = u(c.head_dim) * u(2 * c.heads + 2 * c.kv_heads);
+  return u(c.layers) * u(c.dim) * (attention + 3 * u(c.ffn_dim)) +
+         u(c.vocab) * u(c.dim) * (c.tied_embeddings ? 1 : 2);
+}
+
 GenerationDefaults read_generation_defaults(const Checkpoint& checkpoint) {
   if (checkpoint.kind == Checkpoint::Kind::gguf) return read_gguf_generation_defaults(checkpoint);
   GenerationDefaults d;

@@ -59,6 +59,8 @@ struct GenerationDefaults {
 
 // Error(bad_format | unsupported) names the file, the key and the value.
 Config read_config(const Checkpoint& checkpoint);
+// Weights of the matrices that such a decoder has, however a file packs them.
+uint64_t matrix_parameters(const Config& config);
 GenerationDefaults read_generation_defaults(const Checkpoint& checkpoint);
 
 // inv_freq [rope.dim / 2] and the factor on cos/sin, as Hugging Face computes them in float32.

@@ -74,6 +74,9 @@ def test_a_quantized_folder_says_what_it_is():
     found = orlop.inspect(quant / "gptq-4-sym-v1-order")
     assert found["quantization"]["method"] == "gptq"
     assert found["quantization"]["summary"] == "gptq, 4 bits, groups of 32, symmetric, act-order"
+    # of the matrices, not of the words they are packed in: q, k, v, o, gate, up, down, embedding, head
+    layer = 128 * (128 + 64 + 64 + 128) + 3 * 192 * 128
+    assert found["parameters"] == layer + 2 * 64 * 128
     assert orlop.inspect(tiny / "llama")["quantization"] is None
     assert "gptq, 4 bits" in run("inspect", quant / "gptq-4-asym-v2").stdout
     _, info = logprobs(quant / "ct-w8a8")
