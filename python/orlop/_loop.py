@@ -5,11 +5,13 @@ The queue's descriptor is registered with the loop, so that nothing polls and no
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sys
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from . import _native
@@ -89,9 +91,22 @@ class LoopQueues:
             weakref.WeakKeyDictionary()
         )
         self._tags = itertools.count(1)
+        self._lent = threading.local()
+
+    @contextlib.contextmanager
+    def lend(self, pair: tuple[LoopQueue | None, int]) -> Iterator[None]:
+        """For one request that another thread submits: its output is announced to the loop where
+        `pair` came from `current`."""
+        self._lent.pair = pair
+        try:
+            yield
+        finally:
+            self._lent.pair = None
 
     def current(self, engine: _native.Engine) -> tuple[LoopQueue | None, int]:
         """The running loop's queue and a new tag, or (None, 0) outside of a loop."""
+        if (lent := getattr(self._lent, "pair", None)) is not None:
+            return lent
         loaded = sys.modules.get("asyncio")  # where a loop runs it is there
         loop = loaded._get_running_loop() if loaded else None
         if loop is None:
