@@ -10,9 +10,9 @@ namespace orlop::api {
 namespace {
 
 // Control tokens that end a turn or a document, in the models' own spelling.
-constexpr std::string_view end_texts[] = {"<|im_end|>",    "<|eot_id|>",     "<|eom_id|>",
-                                          "<|endoftext|>", "<|end|>",        "<|eot|>",
-                                          "<end_of_turn>", "<|end_of_text|>"};
+constexpr std::string_view known_ends[] = {"<|im_end|>",    "<|eot_id|>",     "<|eom_id|>",
+                                           "<|endoftext|>", "<|end|>",        "<|eot|>",
+                                           "<end_of_turn>", "<|end_of_text|>"};
 
 constexpr std::string_view own_keys[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
 
@@ -74,6 +74,7 @@ std::string template_source(const Checkpoint& c) {
 
 Vocabulary Vocabulary::load(const Checkpoint& c) {
   Vocabulary v;
+  v.template_text_ = template_source(c);
   TokenizerSpec spec;
   if (c.kind == Checkpoint::Kind::gguf) {
     if (!read_gguf_tokenizer(c, spec)) v.missing_ = c.path + ": tokenizer.ggml.tokens";
@@ -89,10 +90,10 @@ Vocabulary Vocabulary::load(const Checkpoint& c) {
     if (ids[i] >= 0) v.token_texts_.emplace_back(own_keys[i], token_text(spec, ids[i]));
   v.tokenizer_ = Tokenizer::create(std::move(spec));
 
-  if (const std::string source = template_source(c); !source.empty()) {
+  if (!v.template_text_.empty()) {
     // A template that cannot be used does not keep the model from plain prompts.
     try {
-      v.template_ = ChatTemplate::parse(source);
+      v.template_ = ChatTemplate::parse(v.template_text_);
     } catch (const Error& e) {
       v.template_error_ = e.text();
     }
@@ -145,11 +146,13 @@ std::vector<int32_t> Vocabulary::end_tokens() const {
   std::vector<int32_t> ids;
   if (!tokenizer_) return ids;
   if (tokenizer_->spec().eos >= 0) ids.push_back(tokenizer_->spec().eos);
-  for (const std::string_view text : end_texts) {
+  for (const std::string_view text : known_ends) {
     const int32_t id = tokenizer_->find(text);
     if (id >= 0 && tokenizer_->is_special(id)) ids.push_back(id);
   }
   return ids;
 }
+
+std::span<const std::string_view> Vocabulary::end_texts() { return known_ends; }
 
 }  // namespace orlop::api

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,9 @@ class Vocabulary {
   const Tokenizer& tokenizer() const;
   bool has_template() const { return template_ != nullptr || !template_error_.empty(); }
 
+  // The template's source, also of one that cannot be used; "" without one.
+  const std::string& template_text() const { return template_text_; }
+
   // Messages as in orlop_generate_params: an array, or an object with more variables.
   Rendered render(std::string_view messages_json) const;
   std::vector<int32_t> chat_tokens(std::string_view messages_json) const;
@@ -31,10 +35,13 @@ class Vocabulary {
 
   // The end-of-turn ids that the vocabulary itself knows, besides those of the configuration.
   std::vector<int32_t> end_tokens() const;
+  // The texts of control tokens that end a turn or a document, of all models known.
+  static std::span<const std::string_view> end_texts();
 
  private:
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<ChatTemplate> template_;
+  std::string template_text_;
   std::string template_error_;  // why the template cannot be used
   std::string missing_;         // the file or key without which there is no tokenizer
   std::vector<std::pair<std::string, std::string>> token_texts_;  // "bos_token" -> "<s>" …

@@ -278,13 +278,71 @@ def quant_seeds():
                {"weight": ("F8_E4M3", 1, [32, 64]), "weight_scale": ("F32", 4, [2, 2])})
 
 
+def chat_output_seeds():
+    call = '{"name": "f", "arguments": {"a": [1, -0.5e3, "\\u00e9</tool_call>", null, true]}}'
+    other = '{"arguments": {"city": "Oslo"}, "name": "get_weather"}'
+    texts = [
+        (1, f"<think>\nHm.\n</think>\n\nSee:\n<tool_call>\n{call}\n</tool_call>\n<tool_call>\n{other}\n</tool_call><|im_end|>"),
+        (1, f"<tool_call><tool_call>{call}<tool_call>{other} x"),
+        (1, '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}", "id": 7, "name": "g"}</tool_call>'),
+        (2, f"<|python_tag|>{call}; {other};<|eot_id|>"),
+        (2, f"Look. <|python_tag|>{call}"),
+        (3, f"[{call}, {other}]\n"),
+        (3, f"{call}\n{other}"),
+        (3, '{"answer": 42}'),
+    ]
+    for i, (kind, words) in enumerate(texts):
+        for flags in (16, 16 | 32 | 4, 4 | 8):
+            yield bytes((kind | flags, i)) + words.encode()
+
+
+def regex_seeds():
+    for i, pattern in enumerate((
+            r"^(?:[a-z0-9._%+-]+)@(?<host>[a-z0-9-]+\.)+[a-z]{2,}$", r"(a+)+b|c{1,999999999}",
+            r"(^|,)x?(y*$|z{2,}?)|^$", r"[^\d\w\s\p{L}\u00e0-\u00ff\x41\]-]+", r"\ud83d\ude00\u{1F600}\0\cA",
+            r"(?P<a>\p{Script=Greek}|\P{Lu}|\p{Emoji})*", "((((a|b)?c)*d){2,3}|)", "é[à-ü]{,}{x")):
+        yield bytes([i]) + pattern.encode()
+
+
+def gbnf_seeds():
+    yield b'root ::= item ("," item)* # c\nitem ::= "a\\n" | [^a-z\\]]{2,5} | . |\n  x-1_Y?\nx-1_Y ::= ""\n'
+    yield 'root ::= (\r\n "\\x41\\u00e9\\U0001F600é" [à-ü]+ {2} # c\r\n | ( ) )\r\n | "b"'.encode()
+    yield b'root ::= root "a" | "b"'
+
+
+def guide_source_seeds():
+    schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"$ref": "#/$defs/v"}}},
+              "required": ["a"], "additionalProperties": False,
+              "$defs": {"v": {"anyOf": [{"type": "integer", "minimum": 0}, {"enum": ["b", None]}]}}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    yield bytes([1])
+    yield bytes([2]) + json.dumps(schema).encode()
+    yield from (bytes([3]) + s[1:] for s in regex_seeds())
+    yield from (bytes([4]) + s for s in gbnf_seeds())
+    yield bytes([5]) + b'["aab", "a", ""]'
+    for form in ("hermes", "llama3", "json"):
+        yield bytes([6]) + json.dumps({"tools": [tool], "format": form, "tool_choice": "required",
+                                       "parallel": False}).encode()
+
+
 WORDS = {
+    "chat_output": ["<tool_call>", "</tool_call>", "<think>", "</think>", "<|python_tag|>", "<|im_end|>",
+                    "<|eot_id|>", "name", "arguments", "parameters", "null", "true", "\\u00e9", "}}"],
     "quant": ["quant_method", "gptq", "awq", "fp8", "compressed-tensors", "bits", "group_size",
               "desc_act", "gptq_v2", "checkpoint_format", "config_groups", "weights", "num_bits",
               "strategy", "group", "channel", "block", "block_structure", "symmetric", "actorder",
               "m.qweight", "m.qzeros", "m.scales", "m.g_idx", "m.weight_packed", "m.weight_scale",
               "m.weight_zero_point", "m.weight_g_idx", "m.weight_shape", "m.weight", "I32", "I8",
               "F8_E4M3", "data_offsets", "-1", "null", "true"],
+    "regex": ["(?:", "(?<n>", "(?=", "[^", "\\d", "\\w", "\\s", "\\b", "\\1", "\\p{L}", "\\P{Lu}",
+              "\\p{Script=Han}", "\\u00e9", "\\ud83d\\ude00", "\\u{1F600}", "{1,999999999}", "{2,}?", "*?",
+              "++", "^", "$", "|", "[[:alpha:]]", "\\xff"],
+    "gbnf": ["root ::=", "::=", "\"", "[^", "{2,3}", "\\x41", "\\U0001F600", "\\ud83d", "<[1]>", "# c", "|", "(",
+             ")", "*", "+", "?", ".", "\\]"],
+    "guide_source": ["type", "object", "properties", "required", "additionalProperties", "$ref", "#/$defs/",
+                     "$defs", "anyOf", "oneOf", "allOf", "enum", "const", "items", "prefixItems", "pattern",
+                     "format", "date-time", "minimum", "multipleOf", "minLength", "tools", "tool_choice",
+                     "hermes", "llama3", "json", "parallel", "function", "name", "parameters", "root ::= "],
     "state": ["orlopKV", "model", "kv_dtype"],
     "safetensors": ["__metadata__", "dtype", "shape", "data_offsets", "F32", "F16", "BF16", "I64",
                     "18446744073709551615", "[0,4]", "{}", "[]"],
