@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import pathlib
 import pty
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -20,6 +23,9 @@ from conftest import here, tiny
 command = [sys.executable, "-m", "orlop"]
 # Small pools, so that the many processes of these tests start quickly.
 few = ["--max-context", "1024", "--threads", "2", "--compute", "bf16"]
+# Where chats of these tests keep their history.
+_state = tempfile.mkdtemp(prefix="orlop-state-")
+atexit.register(shutil.rmtree, _state, ignore_errors=True)
 
 
 def run(*args, stdin=None, timeout=120, code=0):
@@ -94,10 +100,10 @@ def test_long_conversations_forget_their_beginning(model_path):
 class Terminal:
     """A command on a pseudo-terminal."""
 
-    def __init__(self, *args):
+    def __init__(self, *args, **env):
         pid, self.fd = pty.fork()
         if pid == 0:
-            os.environ["TERM"] = "dumb"
+            os.environ.update({"TERM": "dumb", "XDG_STATE_HOME": _state} | env)
             os.execv(sys.executable, [*command, *map(str, args)])
         self.pid, self.seen, self.taken = pid, "", 0
 

@@ -78,6 +78,8 @@ def test_configuration_keys_are_options():
         for word, value in (("true", True), ("false", False)):
             assert getattr(parse("run", "M", "x", f"--{key}", word), key) is value
         assert "true or false" in run("run", "M", "x", f"--{key}", "1", code=2).stderr
+    for key in ("enable_prefix_cache", "enable_guided_decoding", "enable_cpu_prefix_swap"):
+        assert getattr(parse("chat", "M", f"--{key}", "-q"), key) is True
     assert "unrecognized" in run("chat", "M", "--debug_poison", "true", code=2).stderr
 
 
@@ -134,7 +136,7 @@ def test_commands_in_a_piped_conversation(model_path):
     done = run("chat", model_path, *options, stdin=f"{ask}\n/reset\n{ask}\n/exit\n{ask}\n")
     assert done.stdout == one + one  # forgotten in between, left before the third
     done = run("chat", model_path, *options, stdin=f"  /help \n\n{ask}\n/quit\n")
-    assert done.stdout == one and "/reset forgets" in done.stderr
+    assert done.stdout == one and "forgets the conversation" in done.stderr
     assert "a turn or a command" in " ".join(run("chat", "--help").stdout.split())
 
 

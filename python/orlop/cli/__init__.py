@@ -1,4 +1,4 @@
-"""The command `orlop`: run, chat, inspect, eval, bench."""
+"""The command `orlop`: run, chat, serve, grammar, inspect, eval, bench."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..errors import Error
-from . import bench, chat, eval, inspect, run
+from . import bench, chat, eval, grammar, inspect, run, serve
 from .common import CommandError, CommandParser, UsageError
 
-_commands = (run, chat, inspect, eval, bench)
+_commands = (run, chat, serve, grammar, inspect, eval, bench)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""orlop bench: prefill and decode speed."""
+"""orlop bench: prefill and decode speed; orlop bench serve: see bench_serve."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import __version__, _native
 from .._engine import Engine
-from . import common
+from . import bench_serve, common
 
 
 def add_command(commands: Any) -> None:
@@ -28,14 +28,17 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "bench",
         parents=[options],
-        help="prefill and decode tokens/s",
+        help="prefill and decode tokens/s; bench serve: load on a server",
         description="Speed with random prompts. Prefill: prompt tokens of the whole batch over the "
         "time to its last first token. Decode: output tokens of the whole batch over the time from "
         "there to the end, at contexts from PROMPT on. Medians of the repeats. A model so small that "
-        "its whole output arrives at once has no decode time: - (null in JSON).",
+        "its whole output arrives at once has no decode time: - (null in JSON). With serve as its first "
+        "word it drives a running server: orlop bench serve URL, see orlop bench serve --help. (A "
+        "model in a folder of that name is ./serve.)",
     )
     parser.add_argument("model", help="a checkpoint folder or a .gguf file")
     parser.set_defaults(run=_run, parser=parser)
+    parser.forms["serve"] = bench_serve.make_parser(f"{parser.prog} serve")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -7,20 +7,32 @@ import sys
 from typing import Any
 
 from .._engine import Engine
-from ..errors import ContextOverflowError
+from ..errors import ContextOverflowError, Error
 from . import common
-from .run import summary
-
-_help = "/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer"
-
+from .chat_commands import Commands
+from .chat_input import Abandoned, Reader
+from .chat_session import Session
 
 # For models whose files state no sampling defaults.
 _calm = {"temperature": 0.7, "top_p": 0.9}
+
+_greeting = (
+    '/help lists the commands; """ begins and ends a message of several lines, as does a \\ at the '
+    "end of a line; Ctrl-C stops an answer, Ctrl-D or /exit leaves."
+)
 
 
 def add_command(commands: Any) -> None:
     options = common.Options()
     options.add_argument("--system", metavar="TEXT", help="the system message")
+    options.add_argument(
+        "--stats",
+        action="store_true",
+        help="a line of counts and tokens/s after each answer on stderr, even if it is no terminal",
+    )
+    options.add_argument(
+        "--no-history", action="store_true", help="do not read and write the history file"
+    )
     common.add_sampling_options(options, max_tokens=None)
     common.add_engine_options(options)
     parser = commands.add_parser(
@@ -28,7 +40,10 @@ def add_command(commands: Any) -> None:
         parents=[options],
         help="talk with a model",
         description="A conversation in the terminal, with history. With a question: prints the "
-        "answer and ends. From a pipe: every line is a turn or a command. " + _help + ".",
+        "answer and ends. From a pipe: every line is a turn or a command. /reset forgets the "
+        "conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer, /help lists the other "
+        "commands. What was typed is kept in orlop/chat_history below $XDG_STATE_HOME "
+        "(~/.local/state).",
     )
     parser.add_argument("model", help="a checkpoint folder or a .gguf file")
     parser.add_argument("question", nargs="*", help="joined with spaces; - reads all of stdin")
@@ -39,19 +54,15 @@ def _run(args: argparse.Namespace) -> int:
     params = common.sampling(args)
     with common.load(args) as engine:
         _choose_sampling(params, engine, args.quiet)
-        chat = _Chat(engine, args, params)
+        show = args.stats or (not args.quiet and sys.stderr.isatty())
+        session = Session(engine, args.system, params, show_stats=show)
         if args.question:
             whole = sys.stdin.read() if args.question == ["-"] else " ".join(args.question)
-            return 0 if chat.turn(whole) else 130
+            return 0 if session.turn(whole) else 130
+        commands = Commands(session)
         if sys.stdin.isatty():
-            return _interactive(chat)
-        for line in sys.stdin:
-            completed = _line(chat, line.rstrip("\n"))
-            if completed is None:
-                break
-            if not completed:
-                return 130
-    return 0
+            return _interactive(commands, args)
+        return _piped(commands)
 
 
 def _choose_sampling(params: dict[str, Any], engine: Engine, quiet: bool) -> None:
@@ -65,79 +76,55 @@ def _choose_sampling(params: dict[str, Any], engine: Engine, quiet: bool) -> Non
         print(f"chat     {words} (the model states none)", file=sys.stderr)
 
 
-def _line(chat: _Chat, text: str) -> bool | None:
-    """One line of a conversation, a command or a turn; None: leave, False: interrupted."""
-    command = text.strip()
-    if command in ("/exit", "/quit"):
-        return None
-    if command == "/reset":
-        chat.reset()
-    elif command == "/help":
-        print(_help + ".", file=sys.stderr)
-    elif command:
-        return chat.turn(text)
-    return True
+def _piped(commands: Commands) -> int:
+    """Every line is a turn or a command; an error ends the program."""
+    for line in sys.stdin:
+        text = line.rstrip("\n")
+        if commands.knows(text):
+            if not commands.run(text):
+                break
+        elif text.strip() and not commands.session.turn(text):
+            return 130
+    return 0
 
 
-def _interactive(chat: _Chat) -> int:
-    try:
-        import readline  # noqa: F401  line editing for input()
-    except ImportError:
-        pass
-    print(_help + ".", file=sys.stderr)
+def _interactive(commands: Commands, args: argparse.Namespace) -> int:
+    """A person at a terminal: an error costs a turn, never the conversation."""
+    reader = Reader(commands.completions, keep_history=not args.no_history)
+    if not args.quiet:
+        print(_greeting, file=sys.stderr)
+        if reader.complaint:
+            print(f"({reader.complaint})", file=sys.stderr)
+    leaving = False  # the last thing was a Ctrl-C at an empty prompt
     while True:
         try:
-            text = input("> ")
+            message = reader.read()
+            leaving = False
+            if not message.verbatim and commands.looks_like_one(message.text):
+                if not commands.run(message.text):
+                    return 0
+            elif message.text.strip():
+                commands.session.turn(message.text)
         except EOFError:
             print()
             return 0
-        except KeyboardInterrupt:
-            print("\n(Ctrl-D or /exit leaves)", file=sys.stderr)
-            continue
-        if _line(chat, text) is None:
-            return 0
-
-
-class _Chat:
-    def __init__(self, engine: Engine, args: argparse.Namespace, params: dict[str, Any]):
-        self._engine = engine
-        self._params = params
-        self._quiet = args.quiet
-        self._system = args.system
-        self.reset()
-
-    def reset(self) -> None:
-        self._messages: list[dict[str, str]] = []
-        if self._system is not None:
-            self._messages.append({"role": "system", "content": self._system})
-
-    def turn(self, text: str) -> bool:
-        """Streams the answer to one message; False if it was interrupted."""
-        self._messages.append({"role": "user", "content": text})
-        completed = True
-        with self._submit() as request:
-            try:
-                for output in request:
-                    sys.stdout.write(output.text)
-                    sys.stdout.flush()
-            except KeyboardInterrupt:
-                completed = False
-                request.cancel()
-                for output in request:  # what was produced until then belongs to the history
-                    sys.stdout.write(output.text)
-            print(flush=True)
-            if not self._quiet:
-                print(summary(request), file=sys.stderr)
-            self._messages.append({"role": "assistant", "content": request.text})
-        return completed
-
-    def _submit(self) -> Any:
-        while True:
-            try:
-                return self._engine.async_generate(messages=self._messages, **self._params)
-            except ContextOverflowError:
-                first = 1 if self._messages[0]["role"] == "system" else 0
-                if len(self._messages) - first < 3:
-                    raise
-                del self._messages[first : first + 2]
-                print("(the conversation is too long: forgetting its oldest turn)", file=sys.stderr)
+        except Abandoned as why:
+            print()
+            if why.empty and leaving:
+                return 0
+            leaving = why.empty
+            if leaving:
+                print("(Ctrl-C again, Ctrl-D or /exit leaves)", file=sys.stderr)
+        except KeyboardInterrupt:  # between a turn and the next prompt
+            print(file=sys.stderr)
+        except ContextOverflowError as error:
+            print(
+                f"error: {error}. Shorten the message, /reset the conversation, or start with a "
+                "larger --max-context.",
+                file=sys.stderr,
+            )
+        except (common.CommandError, Error, OSError, MemoryError) as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            words = " ".join((str(error) or type(error).__name__).split())
+            print(f"error: {words}", file=sys.stderr)

@@ -46,9 +46,13 @@ class CommandParser(argparse.ArgumentParser):
         self._options = parents
         for options in parents:
             options.prog, options.owner = self.prog, self
+        self.forms: dict[str, argparse.ArgumentParser] = {}
+        """Other forms of the command, by their first word."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = [str(word) for word in args]
+        if words and words[0] in self.forms:
+            return self.forms[words[0]].parse_known_args(words[1:], namespace)
         end = words.index("--") if "--" in words else len(words)
         # --kv_dtype is --kv-dtype: configuration keys may be spelled as they are.
         head, tail = [_dashed(word) for word in words[:end]], words[end:]

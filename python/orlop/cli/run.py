@@ -50,7 +50,11 @@ def _run(args: argparse.Namespace) -> int:
 def summary(request: Request) -> str:
     """One line of counts and speeds of a finished request."""
     status = request.status
-    parts = [f"prompt {status.prompt_tokens} tokens", f"output {status.generated_tokens} tokens"]
+    cached = f" ({status.cached_tokens} cached)" if status.cached_tokens else ""
+    parts = [
+        f"prompt {status.prompt_tokens} tokens{cached}",
+        f"output {status.generated_tokens} tokens",
+    ]
     if status.ttft is not None:
         parts.append(f"first after {status.ttft:.3f} s")
     if status.tokens_per_second is not None:
