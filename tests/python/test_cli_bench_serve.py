@@ -321,9 +321,9 @@ def test_pictures_of_odd_loads():
 
 
 def test_steps_and_percentiles():
-    for high in (0.0, 1e-9, 0.7, 1, 3, 9.99, 10, 12345.6, 1e12):
+    for high in (1e-9, 0.7, 1, 3, 9.99, 10, 12345.6, 1e12):
         found = bench_plot.steps(high)
-        assert found[0] == 0 and found[-1] >= high * 0.999 and 2 <= len(found) <= 7, (high, found)
+        assert found[0] == 0 and high * 0.5 < found[-1] <= high * 1.001 and 3 <= len(found) <= 6
     assert bench_plot.percentile([1.0], 0.99) == 1.0
     assert bench_plot.percentile([0.0, 10.0], 0.5) == 5.0
     assert bench_plot.percentile(list(map(float, range(101))), 0.9) == 90.0

@@ -11,14 +11,12 @@ _ink, _soft, _bar, _line = "#1f2933", "#9aa5b1", "#3d7ea6", "#c2571a"
 _left, _right, _top, _bottom = 56, 16, 46, 40  # around the drawing of a panel
 
 
-def steps(high: float, wanted: int = 4) -> list[float]:
-    """Round numbers from 0 to at least `high`, about `wanted` of them after the 0."""
-    if not high > 0:
-        return [0.0, 1.0]
+def steps(high: float, wanted: int = 5) -> list[float]:
+    """Round numbers from 0 to at most `high` (above 0), about `wanted` of them after the 0."""
     rough = high / wanted
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough * 0.999)
-    return [i * step for i in range(math.ceil(high / step * 0.999) + 1)]
+    return [i * step for i in range(math.floor(high / step * 1.001) + 1)]
 
 
 def percentile(values: Sequence[float], part: float) -> float:
@@ -54,16 +52,17 @@ class _Panel:
             f'text-anchor="{anchor}" fill="{colour}">{html.escape(words)}</text>'
         )
 
-    def axes(self, xs: list[float], ys: list[float], label: str) -> None:
-        self._xs, self._ys = xs[-1], ys[-1]
-        for value in ys:
+    def axes(self, right: float, top: float, label: str, ticks: int = 5) -> None:
+        """Both begin at 0."""
+        self._xs, self._ys = (right, top) if right > 0 and top > 0 else (1.0, 1.0)
+        for value in steps(self._ys):
             y = self.py(value)
             self.parts.append(
                 f'<line x1="{self.x0:.1f}" x2="{self.x1:.1f}" y1="{y:.1f}" y2="{y:.1f}" '
                 f'stroke="{_soft}" stroke-opacity="0.35"/>'
             )
             self.text(self.x0 - 6, y + 4, f"{value:g}", anchor="end")
-        for value in xs:
+        for value in steps(self._xs, ticks):
             self.text(self.px(value), self.y0 + 15, f"{value:g}", anchor="middle")
         self.text((self.x0 + self.x1) / 2, self.y0 + 31, label, anchor="middle")
 
@@ -80,12 +79,12 @@ def _histogram(panel: _Panel, values: Sequence[float], unit: str) -> None:
         panel.text((panel.x0 + panel.x1) / 2, (panel.y0 + panel.y1) / 2, "nothing", anchor="middle")
         return
     ordered = sorted(values)
-    xs = steps(percentile(ordered, 0.995))
+    right = percentile(ordered, 0.995) * 1.05 or 1.0
     bins = 40
     counts = [0] * bins
     for value in ordered:
-        counts[min(int(value / xs[-1] * bins), bins - 1)] += 1
-    panel.axes(xs, steps(max(counts)), unit)
+        counts[min(int(value / right * bins), bins - 1)] += 1
+    panel.axes(right, max(counts), unit)
     width = (panel.x1 - panel.x0) / bins
     for index, count in enumerate(counts):
         if count:
@@ -97,7 +96,7 @@ def _histogram(panel: _Panel, values: Sequence[float], unit: str) -> None:
     names = []
     for name, part in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
         value = percentile(ordered, part)
-        x = panel.px(min(value, xs[-1]))
+        x = panel.px(min(value, right))
         panel.parts.append(
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{panel.y0:.1f}" y2="{panel.y1:.1f}" '
             f'stroke="{_line}" stroke-dasharray="3 3"/>'
@@ -117,8 +116,7 @@ def _over_time(panel: _Panel, seconds: Sequence[float], weights: Sequence[float]
     for second, weight in zip(seconds, weights):
         sums[min(max(int(second / width), 0), count - 1)] += weight
     rates = [value / width for value in sums]
-    xs = steps(end, 8)
-    panel.axes(xs, steps(max(rates)), f"seconds since the first arrival (bins of {width:.2g} s)")
+    panel.axes(end, max(rates), f"seconds since the first arrival (bins of {width:.2g} s)", 10)
     path = [f"M{panel.px(0):.1f} {panel.py(0):.1f}"]
     for index, rate in enumerate(rates):
         path.append(f"V{panel.py(rate):.1f}H{panel.px((index + 1) * width):.1f}")

@@ -175,7 +175,7 @@ def _text(args: argparse.Namespace) -> bytes:
     if args.file is not None:
         return _file(args.file)
     if args.text is not None and args.text != "-":
-        return args.text.encode("utf-8", "surrogateescape")  # as the shell gave it
+        return str(args.text).encode("utf-8", "surrogateescape")  # as the shell gave it
     if sys.stdin.isatty():
         print("(type the text; Ctrl-D ends it)", file=sys.stderr)
     return _stdin()
