@@ -3,6 +3,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <memory>
 #include <random>
 
@@ -252,6 +253,15 @@ TEST(regex_unicode) {
        {"Xan", "Xwd", "L&", "Nope", "", "=", "gc=", "gc=Nope", "sc=L", "sc=Nope", "sc=Emoji", "x=L",
         "Script", "bidi_class:AL", "bidiAL", "sc=Greek=", "}", "^L", "é"})
     CHECK(!unicode_property(name));
+  // The planes without characters are not asked about one by one.
+  const CharRanges& none = *unicode_property("Noncharacter_Code_Point");
+  CHECK(none.size() == 18 && none[0].first == 0xfdd0 && none[17].last == 0x10ffff);
+  for (size_t i = 1; i < none.size(); ++i)
+    CHECK(none[i].first == i * 0x10000 - 2 && none[i].last == none[i].first + 1);
+  const CharRanges unknown = *unicode_property("sc=Unknown"), known = complement_ranges(unknown);
+  for (const CharRange c : *unicode_property("Co"))
+    CHECK(std::none_of(known.begin(), known.end(),
+                       [&](CharRange k) { return k.first <= c.last && c.first <= k.last; }));
   // All categories together are all code points, once.
   uint64_t sum = 0;
   for (const char* name : {"L", "M", "N", "P", "S", "Z", "C"})

@@ -129,6 +129,20 @@ CharRanges of_categories(uint32_t mask) {
   return out;
 }
 
+// Every code point that may differ from the one before it. Planes 4 to 13, most of 14, and the private
+// planes 15 and 16 are all alike but for the two noncharacters at the end of each.
+std::string probes() {
+  std::string text;
+  text.reserve(size_t{1} << 20);
+  for (uint32_t c = 0; c <= last_code_point; ++c) {
+    if (c == surrogates.first) c = surrogates.last + 1;
+    const bool alike = (c >= 0x40000 && c < 0xe0000) || c >= 0xe2000;
+    if (alike && (c & 0xffff) > 0 && (c & 0xffff) < 0xfffd && c != 0xe2000) c |= 0xfffd;
+    utf8_append(text, c);
+  }
+  return text;
+}
+
 // Nothing when PCRE2 does not know the property ("sc:greek", "emoji").
 std::optional<CharRanges> by_pcre2(const std::string& property) {
   const std::string pattern = cat("\\p{", property, "}++|\\P{", property, "}++");
@@ -142,10 +156,7 @@ std::optional<CharRanges> by_pcre2(const std::string& property) {
   const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
       pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
   if (!data) fail(Status::out_of_memory, "regular expression: no memory for a Unicode property");
-  std::string text;
-  text.reserve(size_t{4} << 20);
-  for (uint32_t c = 0; c <= last_code_point; ++c)
-    if (c < surrogates.first || c > surrogates.last) utf8_append(text, c);
+  const std::string text = probes();
   const auto match = [&](const pcre2_code* what, size_t from, uint32_t options) {
     return pcre2_match(what, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
                        PCRE2_NO_UTF_CHECK | options, data.get(), nullptr);
