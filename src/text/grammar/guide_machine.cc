@@ -1,0 +1,352 @@
+#include "text/grammar/guide_machine.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace orlop {
+namespace {
+
+using Op = Program::Op;
+
+// A text so far may be read in this many ways at once, found in this many steps.
+constexpr size_t max_items = size_t{1} << 14;
+constexpr uint64_t max_steps = uint64_t{1} << 19;
+constexpr size_t most_copied_edges = 16;
+
+int class_size(const Program::Class& c) {
+  return std::popcount(c.ascii[0]) + std::popcount(c.ascii[1]) + (c.count > 0 ? 16 : 0);
+}
+
+}  // namespace
+
+Machine::Machine(Program program)
+    : program_(std::move(program)),
+      stride_(static_cast<uint32_t>(program_.class_byte.size())),
+      pending_(program_.groups.size()) {
+  program_bytes_ = program_.bytes();
+  next_.assign(stride_, dead);
+  refs_.assign(1, 0);
+  const Interval zero{0, 0};
+  zero_ = counts_.put({&zero, 1}).first;
+  begin();
+  enter({program_.root, Program::accept_node, 0, 0});
+  if (program_.entities[program_.root].nullable) items_.push_back(accept);
+  close();
+  start_ = put_state();
+  retain(start_);
+}
+
+void Machine::work(uint64_t steps) {
+  steps_ += steps;
+  if (steps_ > max_steps || items_.size() > max_items) {
+    for (auto& edges : pending_) edges.clear();
+    groups_.clear();
+    fail(Status::invalid_argument,
+         "grammar: too ambiguous: the text so far can be read in too many ways (more than ", max_items,
+         " at once)");
+  }
+}
+
+void Machine::begin() {
+  todo_.clear();
+  items_.clear();
+  seen_.clear();
+  steps_ = 0;
+}
+
+uint32_t Machine::build(uint32_t state, uint8_t byte_class) {
+  const uint8_t byte = program_.class_byte[byte_class];
+  begin();
+  const std::span<const Item> items = states_[state];
+  for (const Item i : items) {
+    if (i == accept) continue;
+    const Program::Node& n = program_.nodes[node_of(i)];
+    const bool chars = n.op == Op::chars;
+    const Program::Class* c = chars ? &program_.classes[n.a] : nullptr;
+    if (chars && byte < 0x80) {
+      if (c->has_ascii(byte)) add(n.b, frame_of(i));
+      continue;
+    }
+    const Program::Edge* edges = program_.edges.data() + (chars ? c->begin : n.begin);
+    const Program::Edge* end = edges + (chars ? c->count : n.count);
+    const Program::Edge* e =
+        std::partition_point(edges, end, [&](const Program::Edge& x) { return x.high < byte; });
+    if (e == end || e->low > byte) continue;
+    if (chars) {
+      const Edge back{Program::char_entity, n.b, 0, frame_of(i)};
+      add(e->target, put_frame({&back, 1}));
+    } else {
+      add(e->target, frame_of(i));
+    }
+  }
+  work(items.size());
+  close();
+  const uint32_t to = put_state();
+  next_[state * stride_ + byte_class] = to;
+  return to;
+}
+
+// All that can be reached without a byte. First what begins in frames that were there before; then, from
+// those that call to those that are called, the groups that are entered here: by then all their edges are
+// known.
+void Machine::close() {
+  while (!todo_.empty()) {
+    const Item i = todo_.back();
+    todo_.pop_back();
+    work(1);
+    if (seen_.insert(i)) visit(i);
+  }
+  while (!groups_.empty()) {
+    std::pop_heap(groups_.begin(), groups_.end());
+    const uint32_t group = groups_.back();
+    groups_.pop_back();
+    enter_group(group);
+  }
+  std::sort(items_.begin(), items_.end());
+  items_.erase(std::unique(items_.begin(), items_.end()), items_.end());
+}
+
+void Machine::visit(Item i) {
+  const uint32_t node = node_of(i), frame = frame_of(i);
+  const Program::Node& n = program_.nodes[node];
+  switch (n.op) {
+    case Op::bytes:
+    case Op::chars: items_.push_back(i); break;
+    case Op::split:
+      work(n.count);
+      for (uint32_t t = 0; t < n.count; ++t) add(program_.targets[n.begin + t], frame);
+      break;
+    case Op::call:
+      call(n, node, frame);
+      if (program_.entities[n.a].nullable) add(n.b, frame);
+      break;
+    case Op::loop:
+      call(n, node, frame);
+      if (n.begin == 0) add(n.b, frame);
+      break;
+    case Op::end: finish(n.a, frame); break;
+    case Op::accept: items_.push_back(accept); break;
+  }
+}
+
+// The entity is matched: on to wherever it was called from.
+void Machine::finish(uint32_t entity, uint32_t frame) {
+  for (const Edge& e : frames_[frame]) {
+    work(1);
+    if (e.entity == entity) resume(entity, e.node, e.counts, e.parent);
+  }
+  const Program::Entity& called = program_.entities[entity];
+  for (uint32_t i = 0; i < called.returns_count; ++i) {
+    work(1);
+    const uint32_t node = program_.first[called.returns_begin + i];
+    const Program::Node& n = program_.nodes[node];
+    if (n.op == Op::loop)
+      resume(entity, node, zero_, frame);
+    else
+      add(n.b, frame);
+  }
+}
+
+void Machine::resume(uint32_t entity, uint32_t node, uint32_t counts, uint32_t parent) {
+  if (counts == 0) return add(node, parent);
+  const Program::Node& loop = program_.nodes[node];
+  // Once more through.
+  run_.clear();
+  for (const Interval& r : counts_[counts]) run_.push_back({r.first + 1, r.last + 1});
+  work(run_.size());
+  if (run_.back().last >= loop.begin) add(loop.b, parent);
+  const uint32_t more = normal_counts(run_, loop);
+  if (more != 0) enter({entity, node, more, parent});
+}
+
+// Of the counts with which the loop may run once more: those that matter, as sorted intervals. Among
+// those that have enough, the lowest can do all that the others can.
+uint32_t Machine::normal_counts(std::vector<Interval>& counts, const Program::Node& loop) {
+  std::sort(counts.begin(), counts.end(),
+            [](const Interval& a, const Interval& b) { return a.first < b.first; });
+  size_t out = 0;
+  for (Interval r : counts) {
+    if (r.last >= loop.begin) r.last = std::max(r.first, loop.begin);
+    if (loop.count == Program::no_limit && r.first > loop.begin) r = {loop.begin, loop.begin};
+    if (loop.count != Program::no_limit) {
+      if (r.first >= loop.count) continue;
+      r.last = std::min(r.last, loop.count - 1);
+    }
+    // Nothing above a count that has enough.
+    if (out > 0 && counts[out - 1].last >= loop.begin) break;
+    if (out > 0 && r.first <= counts[out - 1].last + 1)
+      counts[out - 1].last = std::max(counts[out - 1].last, r.last);
+    else
+      counts[out++] = r;
+  }
+  counts.resize(out);
+  return counts_.put(counts).first;
+}
+
+void Machine::call(const Program::Node& n, uint32_t node, uint32_t parent) {
+  if (n.op == Op::loop) return enter({n.a, node, zero_, parent});
+  const Program::Node& after = program_.nodes[n.b];
+  // A call that ends its own entity returns to where that was called from, so that right recursion does
+  // not stack.
+  const auto edges = frames_[parent];
+  if (after.op == Op::end && edges.size() <= most_copied_edges &&
+      program_.entities[after.a].returns_count == 0) {
+    for (const Edge& e : edges)
+      if (e.entity == after.a) enter({n.a, e.node, e.counts, e.parent});
+    return;
+  }
+  enter({n.a, n.b, 0, parent});
+}
+
+void Machine::enter(Edge edge) {
+  const uint32_t group = program_.entities[edge.entity].group;
+  if (pending_[group].empty()) {
+    groups_.push_back(group);
+    std::push_heap(groups_.begin(), groups_.end());
+  }
+  pending_[group].push_back(edge);
+  work(1);
+}
+
+void Machine::enter_group(uint32_t group) {
+  std::vector<Edge>& edges = pending_[group];
+  if (edges.size() > 1) {
+    std::sort(edges.begin(), edges.end());
+    edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+    // Several counts of one loop over one stack become one set.
+    size_t out = 0;
+    for (size_t i = 0; i < edges.size();) {
+      size_t end = i + 1;
+      while (edges[i].counts != 0 && end < edges.size() && edges[end].entity == edges[i].entity &&
+             edges[end].node == edges[i].node && edges[end].parent == edges[i].parent)
+        ++end;
+      Edge e = edges[i];
+      if (end > i + 1)
+        e.counts = merge_counts({edges.data() + i, end - i}, program_.nodes[e.node]);
+      edges[out++] = e;
+      i = end;
+    }
+    edges.resize(out);
+  }
+  const uint32_t frame = put_frame(edges);
+  edges.clear();
+  const Program::Group& g = program_.groups[group];
+  work(g.takes_count + g.calls_count);
+  for (uint32_t i = 0; i < g.takes_count; ++i)
+    items_.push_back(item(program_.first[g.takes_begin + i], frame));
+  for (uint32_t i = 0; i < g.calls_count; ++i) {
+    const uint32_t node = program_.first[g.calls_begin + i];
+    call(program_.nodes[node], node, frame);
+  }
+}
+
+uint32_t Machine::merge_counts(std::span<const Edge> edges, const Program::Node& loop) {
+  run_.clear();
+  for (const Edge& e : edges) {
+    const auto counts = counts_[e.counts];
+    run_.insert(run_.end(), counts.begin(), counts.end());
+  }
+  work(run_.size());
+  return normal_counts(run_, loop);
+}
+
+uint32_t Machine::put_frame(std::span<const Edge> edges) { return frames_.put(edges).first; }
+
+uint32_t Machine::put_state() {
+  if (items_.size() > max_items) work(max_steps + 1);
+  const auto [id, fresh] = states_.put(items_);
+  if (fresh) {
+    if (next_.size() < states_.ids() * stride_) next_.resize(states_.ids() * stride_, unknown);
+    if (refs_.size() < states_.ids()) refs_.resize(states_.ids(), 0);
+    std::fill_n(next_.begin() + static_cast<ptrdiff_t>(size_t{id} * stride_), stride_, unknown);
+    refs_[id] = 0;
+  }
+  return id;
+}
+
+void Machine::collect(std::span<const uint32_t> pinned) {
+  std::vector<uint8_t> live(states_.ids(), 0), frames(frames_.ids(), 0), counts(counts_.ids(), 0);
+  for (uint32_t id = 0; id < live.size(); ++id) live[id] = refs_[id] > 0;
+  for (const uint32_t id : pinned) live[id] = 1;
+  live[dead] = 1;
+  counts[zero_] = 1;
+  std::vector<uint32_t> todo;
+  const auto mark = [&](uint32_t frame) {
+    if (frames[frame]) return;
+    frames[frame] = 1;
+    todo.push_back(frame);
+  };
+  for (uint32_t id = 0; id < live.size(); ++id) {
+    if (!live[id]) continue;
+    for (const Item i : states_[id]) mark(frame_of(i));
+    while (!todo.empty()) {
+      const uint32_t frame = todo.back();
+      todo.pop_back();
+      for (const Edge& e : frames_[frame]) {
+        counts[e.counts] = 1;
+        mark(e.parent);
+      }
+    }
+  }
+  for (uint32_t id = 1; id < live.size(); ++id) {
+    if (!live[id]) continue;
+    for (uint32_t c = 0; c < stride_; ++c) {
+      uint32_t& to = next_[size_t{id} * stride_ + c];
+      if (to != unknown && !live[to]) to = unknown;
+    }
+  }
+  states_.sweep(live);
+  frames_.sweep(frames);
+  counts_.sweep(counts);
+}
+
+size_t Machine::bytes() const {
+  return program_bytes_ + states_.bytes() + frames_.bytes() + counts_.bytes() +
+         (next_.size() + refs_.size()) * sizeof(uint32_t);
+}
+
+bool Machine::is_wide(const Program::Class& c) { return class_size(c) >= 24; }
+
+Machine::Loop Machine::find_loop(uint32_t state) {
+  Loop best;
+  int best_size = 0;
+  const std::vector<Item> items(states_[state].begin(), states_[state].end());
+  for (const Item i : items) {
+    if (i == accept) continue;
+    const Program::Node& n = program_.nodes[node_of(i)];
+    if (n.op != Op::chars) continue;
+    const Program::Class& c = program_.classes[n.a];
+    const int size = class_size(c);
+    if (!is_wide(c) || size <= best_size) continue;
+    // One character of the class, whichever it is, leads on from (n.b, frame).
+    begin();
+    add(n.b, frame_of(i));
+    close();
+    if (std::binary_search(items_.begin(), items_.end(), i)) {
+      best = {static_cast<int32_t>(n.a), Program::no_limit};
+      best_size = size;
+      continue;
+    }
+    // The same loop with a higher count?
+    const auto own = frames_[frame_of(i)];
+    if (own.size() != 1 || own[0].counts == 0) continue;
+    const Program::Node& loop = program_.nodes[own[0].node];
+    const uint32_t low = counts_[own[0].counts][0].first;
+    for (const Item j : items_) {
+      if (node_of(j) != node_of(i) || j == accept) continue;
+      const auto other = frames_[frame_of(j)];
+      if (other.size() != 1 || other[0].counts == 0 || other[0].node != own[0].node ||
+          other[0].entity != own[0].entity || other[0].parent != own[0].parent ||
+          counts_[other[0].counts][0].first != low + 1)
+        continue;
+      const bool endless = loop.count == Program::no_limit;
+      best = {static_cast<int32_t>(n.a), endless ? Program::no_limit : loop.count - low};
+      best_size = size;
+      break;
+    }
+  }
+  return best;
+}
+
+}  // namespace orlop
