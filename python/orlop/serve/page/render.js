@@ -34,7 +34,7 @@ export class Renderer {
   }
   // A code block that grows keeps its node, and so the selection and focus in it.
   #place(old, block) {
-    if (old && block.kind === "code" && old.code) {
+    if (old?.code && block.kind === "code" && block.lang === old.lang) {
       const text = block.lines.join("\n");
       if (old.code.data.length <= text.length && text.startsWith(old.code.data))
         old.code.appendData(text.slice(old.code.data.length));
@@ -250,7 +250,7 @@ function build_code(block) {
   code.append(text);
   pre.append(code);
   node.append(bar, pre);
-  return { node, code: text };
+  return { node, code: text, lang: block.lang };
 }
 
 function build_table(block) {

@@ -3,7 +3,7 @@
 import { set_key } from "./stream.js";
 
 const by_id = (id) => document.getElementById(id);
-const numbers = { temperature: "Temperature", top_p: "Top p", top_k: "Top k", max_tokens: "Max tokens", seed: "Seed" };
+const numbers = { temperature: "Temperature", top_p: "Top p", top_k: "Top k", min_p: "Min p", max_tokens: "Max tokens", seed: "Seed" };
 const sources = {
   json_schema: ["Schema", "A JSON Schema.",
     '{\n  "type": "object",\n  "properties": {\n    "title": {"type": "string"},\n    "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 3}\n  },\n  "required": ["title", "tags"]\n}'],
@@ -11,7 +11,7 @@ const sources = {
   choice: ["Choices", "One on each line.", "yes\nno\nperhaps"],
   grammar: ["Grammar", "In GBNF; the answer is a root.", 'root ::= "The answer is " number "."\nnumber ::= [0-9]+'],
 };
-const initial = { model: "", system: "", temperature: "", top_p: "", top_k: "", max_tokens: "1024", seed: "", guide: "", sources: {} };
+const initial = { model: "", system: "", temperature: "", top_p: "", top_k: "", min_p: "", max_tokens: "1024", seed: "", guide: "", sources: {} };
 
 const store = {
   get(name) {
@@ -82,7 +82,7 @@ export class Settings {
     }
     this.fallback_model = stats.model ?? "";
     const sampling = stats.engine?.sampling ?? {};
-    for (const name of ["temperature", "top_p", "top_k"]) {
+    for (const name of ["temperature", "top_p", "top_k", "min_p"]) {
       const value = sampling[name];
       by_id(`s-${name}`).placeholder = value == null ? "" : String(Math.round(value * 1e4) / 1e4);
     }
