@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import signal
 import subprocess
 import threading
@@ -15,7 +16,7 @@ import pytest
 
 from orlop.cli import bench_load, bench_plot, bench_report, bench_serve
 from orlop.cli.bench_client import Address, Client, Events, HttpError
-from test_cli import command, run
+from test_cli import command, few, run
 
 
 class Server:
@@ -24,7 +25,7 @@ class Server:
     def __init__(self, first=0.05, gap=0.01, per_piece=1, usage=True, fault=None, width=7):
         self.first, self.gap, self.per_piece, self.usage = first, gap, per_piece, usage
         self.fault, self.width = fault, width  # width: bytes of an HTTP chunk
-        self.bodies, self.arrivals, self.keys = [], [], []
+        self.bodies, self.arrivals, self.keys, self.sent = [], [], [], []
         self.running = self.most = self.connections = 0
 
     def __enter__(self):
@@ -33,7 +34,7 @@ class Server:
         async def main():
             self.loop = asyncio.get_running_loop()
             self.stop = asyncio.Event()
-            server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+            server = await asyncio.start_server(self.serve, "127.0.0.1", 0, backlog=512)
             self.url = "http://127.0.0.1:%d" % server.sockets[0].getsockname()[1]
             ready.set()
             await self.stop.wait()
@@ -91,9 +92,12 @@ class Server:
         if chat:
             self.send(writer, {"choices": [{"delta": {"role": "assistant", "content": ""}}]})
         await asyncio.sleep(self.first)
+        sent = []
+        self.sent.append(sent)
         for begin in range(0, total, self.per_piece):
             if begin:
                 await asyncio.sleep(self.gap * self.per_piece)
+            sent.append(time.perf_counter())
             words = "word " * min(self.per_piece, total - begin)
             self.send(writer, {"choices": [{"delta": {"content": words}} if chat else {"text": words}]})
         end = {"choices": [{"delta": {}, "text": "", "finish_reason": "length"}]}
@@ -116,21 +120,28 @@ def bench(url, *args, code=0):
 
 
 def test_closed_loop_times_are_right():
-    with Server() as server:
+    with Server(first=0.4, gap=0.03) as server:
         found = bench(server.url, "--requests", 24, "--concurrency", 6, "--prompt-tokens", 50,
                       "--gen-tokens", 11)
     assert found["requests"] == 24 and found["failed"] == 0 and found["errors"] == {}
     assert found["tokens_counted_by"] == "usage" and found["model"] == "words"
     assert found["output_tokens"] == found["pieces"] == 24 * 11
     assert found["prompt_tokens_mean"] == 50  # the three that the server adds are found out
-    # Sleeps are never shorter than asked; how much longer they are is the machine's affair.
-    for key, least in (("ttft_seconds", 0.05), ("inter_token_seconds", 0.01),
-                       ("between_pieces_seconds", 0.01), ("end_to_end_seconds", 0.15)):
+    # How much longer than asked the server slept is the machine's affair, but it noted the times.
+    sent = server.sent[2:]
+    gaps = sorted(b - a for times in sent for a, b in zip(times, times[1:]))
+    means = sorted((times[-1] - times[0]) / 10 for times in sent)
+    waits = sorted(times[0] - begin for times, begin in zip(sent, server.arrivals[2:]))
+    for key, true, near in (("ttft_seconds", waits, 0.1), ("inter_token_seconds", means, 0.01),
+                            ("between_pieces_seconds", gaps, 0.01)):
         row = found[key]
-        assert least * 0.95 <= row["p50"] <= row["p90"] <= row["p99"] <= row["max"]
-        assert row["p50"] < least * 2.5, (key, row)
+        assert row["p50"] <= row["p90"] <= row["p99"] <= row["max"]
+        assert row["p50"] == pytest.approx(true[len(true) // 2], rel=0.2, abs=near), (key, row)
+        assert row["mean"] == pytest.approx(sum(true) / len(true), rel=0.2, abs=near), (key, row)
+    assert found["end_to_end_seconds"]["mean"] == pytest.approx(
+        found["ttft_seconds"]["mean"] + 10 * found["inter_token_seconds"]["mean"], rel=0.05, abs=0.01)
     assert server.most == 6
-    assert found["seconds"] >= 4 * 0.15 * 0.95
+    assert found["seconds"] >= 4 * (0.4 + 10 * 0.03) * 0.95
     assert found["output_tokens_per_second"] == pytest.approx(24 * 11 / found["seconds"])
     assert found["requests_per_second"] == pytest.approx(24 / found["seconds"])
     assert 1 <= server.connections <= 6 + 1  # kept alive
@@ -141,7 +152,8 @@ def test_pieces_of_several_tokens():
     with Server(per_piece=4) as server:
         found = bench(server.url, "--requests", 4, "--gen-tokens", 41)
         assert found["pieces"] == 4 * 11 and found["output_tokens"] == 4 * 41
-        assert 0.0095 <= found["inter_token_seconds"]["p50"] < 0.02
+        assert found["inter_token_seconds"]["p50"] == pytest.approx(
+            found["between_pieces_seconds"]["mean"] / 4, rel=0.2)
         assert found["between_pieces_seconds"]["p50"] >= 0.039
         server.usage = False
         found = bench(server.url, "--requests", 4, "--gen-tokens", 41)
@@ -156,7 +168,7 @@ def test_poisson_arrivals_do_not_wait():
         found = bench(server.url, "--rate", 50, "--requests", 40, "--gen-tokens", 2, "--seed", 3)
         assert found["failed"] == 0 and server.most > 10  # far more than would fit one after another
         gaps = [b - a for a, b in zip(server.arrivals[2:], server.arrivals[3:])]
-        assert 0.5 < sum(gaps) < 1.6  # 39 gaps of 20 ms on average
+        assert 0.5 < sum(gaps) < 3  # 39 gaps of 20 ms on average
 
 
 def test_the_poisson_process():
@@ -281,7 +293,7 @@ def test_ctrl_c_shows_the_figures_so_far():
 
 def test_many_streams_do_not_overload_the_client():
     """256 at once, 25 tokens a second each: the client has time to spare, its clock is not late."""
-    with Server(first=0.2, gap=0.04, width=1000) as server:
+    with Server(first=1.0, gap=0.04, width=1000) as server:
         found = bench(server.url, "--requests", 256, "--concurrency", 256, "--gen-tokens", 40)
     assert found["failed"] == 0 and server.most == 256
     assert found["output_tokens"] == 256 * 40
@@ -439,3 +451,41 @@ def test_a_connection_that_the_server_closed_meanwhile():
         return count
 
     assert asyncio.run(main()) >= 2
+
+
+# -- orlop's own server --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def served(model_path):
+    pytest.importorskip("starlette")
+    pytest.importorskip("uvicorn")
+    process = subprocess.Popen(
+        [*command, "serve", model_path, "--port", "0", *few],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )
+    found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
+    assert found, "orlop serve did not start"
+    yield found.group()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+def test_the_server_of_orlop(served, api):
+    found = bench(served, "--api", api, "--requests", 6, "--concurrency", 3, "--gen-tokens", "4-9",
+                  "--prompt-tokens", 60)
+    assert found["failed"] == 0 and found["requests"] == 6, found["errors"]
+    assert found["tokens_counted_by"] == "usage" and 4 <= found["output_tokens_mean"] <= 9
+    assert found["prompt_tokens_mean"] == pytest.approx(60, rel=0.1)
+    assert 0 < found["ttft_seconds"]["p50"] <= found["end_to_end_seconds"]["max"] <= found["seconds"]
+    assert found["inter_token_seconds"]["p50"] > 0
+
+
+def test_errors_of_the_server_of_orlop(served, tmp_path):
+    file = tmp_path / "prompts"
+    file.write_text('{"prompt": "a", "max_tokens": 2}\n{"prompt": "a", "temperature": -5}\n')
+    found = bench(served, "--prompts", file, "--requests", 4, code=1)
+    assert found["failed"] == 2
+    (kind,) = found["errors"]
+    assert kind.startswith("HTTP 400: ") and "temperature" in kind
