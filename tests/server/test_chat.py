@@ -128,17 +128,16 @@ def test_logit_bias(client, server):
 
 
 def test_penalties_change_the_answer(client, server):
-    base = dict(temperature=0, max_tokens=60)
-    plain = chat(client, server, **base, messages=[{"role": "user", "content": "Count: 1 1 1 1"}])
+    messages = [{"role": "user", "content": "Write the word ship ten times."}]
+    base = dict(messages=messages, temperature=0, max_tokens=60)
+    plain = chat(client, server, **base).choices[0].message.content
     for extra in (
         {"presence_penalty": 2},
         {"frequency_penalty": 2},
         {"extra_body": {"repetition_penalty": 1.8}},
     ):
-        other = chat(
-            client, server, **base, **extra, messages=[{"role": "user", "content": "Count: 1 1 1 1"}]
-        )
-        assert other.choices[0].message.content != plain.choices[0].message.content, extra
+        other = chat(client, server, **base, **extra)
+        assert other.choices[0].message.content != plain, extra
 
 
 def test_extras(client, server):

@@ -27,7 +27,7 @@ def bearer(key):
 def test_keys(keyed):
     for key in ("first-key", "second-key", "third-key"):
         assert keyed.post("/v1/completions", body, headers=bearer(key)).status_code == 200
-    for headers in ({}, bearer("first-ke"), bearer(""), bearer("# ours"), {"authorization": "first-key"},
+    for headers in ({}, bearer("first-ke"), bearer("first-keyy"), bearer("# ours"), {"authorization": "first-key"},
                     {"authorization": "Basic first-key"}):  # fmt: skip
         answer = keyed.post("/v1/completions", body, headers=headers)
         assert answer.status_code == 401 and answer.json()["error"]["code"] == "invalid_api_key"

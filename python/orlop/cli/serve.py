@@ -158,8 +158,7 @@ def _run(args: argparse.Namespace) -> int:
         served = chosen.served_names[0] if chosen.served_names else name
         print(greeting(address, served, bool(chosen.api_keys), args.quiet), flush=True)
 
-    if args.log:
-        _start_log(args.log)
+    _start_log(args.log)
     with sock:
         server.run(make, name, chosen, sock, ready)
     return 0
@@ -186,11 +185,13 @@ python  from openai import OpenAI
         print(client.chat.completions.create(model="{model}", messages=messages).choices[0].message.content)"""
 
 
-def _start_log(level: str) -> None:
+def _start_log(level: str | None) -> None:
+    """Defects are always told; with --log the library speaks too."""
     import logging
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(name)s: %(levelname)s: %(message)s"))
     logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG)
-    set_log_level(level)
+    if level:
+        logger.setLevel(logging.DEBUG)
+        set_log_level(level)

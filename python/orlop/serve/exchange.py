@@ -74,7 +74,9 @@ class Exchange:
         """Server-sent events. The head is sent with the first one, so that what fails before it has
         the status of its error."""
         async with contextlib.aclosing(events):
-            first = await anext(events)
+            first = await anext(events, None)
+            if first is None:  # the client hung up
+                return
             self._started = True
             send = self._send
             await send(
