@@ -9,6 +9,7 @@
 
 #include "../check.h"
 #include "rules_match.h"
+#include "text/grammar/guide.h"
 #include "text/grammar/regex.h"
 #include "text/grammar/unicode.h"
 
@@ -56,6 +57,14 @@ class Pcre2 {
   std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)> code_;
   std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data_;
 };
+
+// Whether a guide takes the whole text and lets it end.
+bool taken(Guide& guide, std::string_view text) {
+  Guide::State state = guide.start();
+  const bool all = guide.push_bytes(state, text) == text.size() && guide.complete(state);
+  guide.release(state);
+  return all;
+}
 
 using Random = std::mt19937;
 size_t below(Random& r, size_t n) {
@@ -135,14 +144,16 @@ void compare(uint32_t seed, size_t rounds, bool anchors) {
         }
         ++impossible;
       }
+      const std::shared_ptr<Guide> guide = none ? nullptr : Guide::create(rules, nullptr);
       for (const std::string& text : texts) {
         const bool expected = other.matches(text, whole);
-        const bool ours = !none && follows(rules, text);
+        const bool ours = !none && follows(rules, text), guided = !none && taken(*guide, text);
         matched += expected;
-        if (ours == expected) continue;
-        std::fprintf(stderr, "%s %s on '%s': PCRE2 says %d\n", whole ? "whole" : "search",
-                     pattern.c_str(), text.c_str(), expected);
-        CHECK(ours == expected);
+        if (ours == expected && guided == expected) continue;
+        std::fprintf(stderr, "%s %s on '%s': PCRE2 says %d, rules %d, guide %d\n",
+                     whole ? "whole" : "search", pattern.c_str(), text.c_str(), expected, ours,
+                     guided);
+        CHECK(ours == expected && guided == expected);
         return;
       }
     }
@@ -386,6 +397,39 @@ TEST(regex_hostile) {
   CHECK(full(repeated("(^|$|a)", 60), repeated("a", 60)));
   CHECK(full("(" + repeated("(^|$|a)?", 20) + "){2,999999999}", repeated("a", 60)));
   CHECK_THROWS(invalid_argument, "the limit is", regex(std::string((size_t{1} << 20) + 1, 'a')));
+}
+
+// To the end of a compiled guide: it works, or one typed error says which limit.
+TEST(regex_hostile_guides) {
+  const auto try_out = [](std::string_view pattern, std::string_view text, bool whole = true) {
+    bool answer = false;
+    const double t = seconds([&] {
+      try {
+        answer = taken(*Guide::create(regex(pattern, whole), nullptr), text);
+      } catch (const Error& e) {
+        CHECK(e.status() == Status::invalid_argument);
+        std::printf("  %.40s: %s\n", std::string(pattern).c_str(), e.text().c_str());
+      }
+    });
+    if (t > 0.5) std::printf("  %.40s: %.0f ms\n", std::string(pattern).c_str(), t * 1e3);
+    CHECK(t < (is_short() ? 30 : 5));
+    return answer;
+  };
+  const std::string as = repeated("a", 2000);
+  CHECK(try_out("(a+)+b", as + "b") && try_out("(a|a)*b", as + "b") && try_out("(a|aa)+", as));
+  CHECK(try_out("a{1,999999999}", as) && try_out("(a{0,5}){0,999999999}b", as + "b"));
+  CHECK(try_out("(.*)*x(.*)*", as + "x", false) && try_out("(a?){2000}a{2000}", as));
+  CHECK(try_out("\\p{L}+(\\p{Lu}|\\p{Greek}|[^\\p{Han}])*", "aé😀"));
+  try_out("((a{1000}){1000}){1000}", as);
+  try_out("(.*a){50}.*b", as, false);
+  try_out("(^|" + repeated("a?", 200) + "){2,}" + repeated("(b|$)?", 100), as);
+  std::string nested = "(^|a|$)?";
+  for (int i = 0; i < 100; ++i) nested = "(" + nested + "b?)*c?";
+  try_out(nested, as);
+  try_out(repeated("[^a]?\\p{L}{0,50}", 100), as);
+  try_out(repeated("a?", 500000), as);
+  try_out(repeated("(a|b)", 150000), as);
+  try_out("[ab]*a[ab]{0,3000}", as);
 }
 
 // Inside of a quoted string: what is wrapped around a match is made of those characters too.
