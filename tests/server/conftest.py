@@ -15,6 +15,7 @@ import time
 
 import httpx
 import pytest
+import tiny_chat
 
 root = pathlib.Path(__file__).resolve().parent.parent.parent
 tiny = root / "tests" / "data" / "tiny" / "llama"
@@ -127,8 +128,21 @@ def server(model_path):
 
 @pytest.fixture(scope="session")
 def tiny_server():
-    """A random model that answers at once."""
+    """A random model without tokenizer that answers at once."""
     with serving(tiny, *smaller, "-q") as server:
+        yield server
+        server.idle()
+
+
+@pytest.fixture(scope="session")
+def chat_folder(tmp_path_factory):
+    return tiny_chat.make(tmp_path_factory.mktemp("models") / "tiny-chat")
+
+
+@pytest.fixture(scope="session")
+def chat_server(chat_folder):
+    """A random chat model, with tools and reasoning in its template, that answers at once."""
+    with serving(chat_folder, *smaller, "-q") as server:
         yield server
         server.idle()
 
