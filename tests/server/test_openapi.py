@@ -27,7 +27,6 @@ def test_schemathesis(chat_folder, tmp_path):
                 sys.executable, "-m", "schemathesis.cli", "run", server.url + "/openapi.json",
                 "--checks", checks, "--max-examples", examples, "--phases", "examples,coverage,fuzzing",
                 "--seed", "1", "--request-timeout", "60", "--suppress-health-check", "all", "--no-color",
-                "--workers", "2",
             ],
             capture_output=True, text=True, timeout=900, cwd=tmp_path,
         )  # fmt: skip

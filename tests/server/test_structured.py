@@ -232,7 +232,7 @@ def test_a_conversation_with_results(client, server):
 def test_guided_decoding_can_be_off(model_path):
     import conftest
 
-    with conftest.serving(model_path, *conftest.small, "--no-enable-guided-decoding") as s:
+    with conftest.serving(model_path, *conftest.small, "--enable-guided-decoding", "false") as s:
         for extra in (
             {"response_format": {"type": "json_object"}},
             {"guided_regex": "a"},

@@ -26,7 +26,8 @@ def add_command(commands: Any) -> None:
         parents=[options],
         help="serve the OpenAI API over HTTP",
         description="Serves the OpenAI API (/v1/chat/completions, /v1/completions, /v1/embeddings, "
-        "...), metrics and a live page. The first Ctrl-C or SIGTERM lets requests in progress end, "
+        "...), metrics and a live page. Guided decoding is on; --enable-guided-decoding false "
+        "refuses requests that ask for it. The first Ctrl-C or SIGTERM lets requests in progress end, "
         "the second one stops at once.",
     )
     parser.add_argument("model", help="a checkpoint folder or a .gguf file")
@@ -57,10 +58,6 @@ def _add_server_options(parser: argparse.ArgumentParser) -> None:
         "--allowed-host", action="append", metavar="NAME",
         help="a further name that the Host header may have; may be given several times",
     )  # fmt: skip
-    add(
-        "--enable-guided-decoding", action=argparse.BooleanOptionalAction, default=True,
-        help="JSON schemas, regular expressions, grammars, forced tool calls; default: on",
-    )  # fmt: skip
     add("--pooling", choices=("mean", "last"), default="mean", help="of embeddings; default: mean")
     add("--no-page", action="store_true", help="no live page at /")
     add(
@@ -89,7 +86,7 @@ def settings(args: argparse.Namespace) -> Settings:
         api_keys=_keys(args),
         cors_origins=args.cors_origin or [],
         allowed_hosts=args.allowed_host or [],
-        guided=args.enable_guided_decoding,
+        guided=args.enable_guided_decoding is not False,
         pooling=args.pooling,
         page=not args.no_page,
         drain_seconds=args.drain_seconds,
@@ -135,6 +132,7 @@ def _run(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     config = {key: getattr(args, key) for key in common.engine_keys() if getattr(args, key) is not None}
+    config.setdefault("enable_guided_decoding", True)  # its tables are made while loading
     start = time.monotonic()
     bar = None if args.quiet else common._Progress()
 

@@ -65,7 +65,7 @@ class Plan:
         if wanted is not None:
             self.params["guide"] = wanted
         size = sum(len(p) * (1 if isinstance(p, str) else 4) for p in self.prompts)
-        self.heavy = wanted is not None or self.echo or size > 8192
+        self.heavy = wanted is not None or self.echo or size > 8192 or len(self.prompts) > 16
         # What echo shows and, with logprobs, counts: filled by `start`.
         self.ids: list[list[int]] = []
         self.echoed: list[str] = []

@@ -40,7 +40,7 @@ async def embeddings(x: Exchange) -> None:
                     return model.engine.async_embed(text, pooling=pooling, **params)
                 return model.engine.async_embed(tokens=text, pooling=pooling, **params)
 
-            heavy = len(text) > (8192 if isinstance(text, str) else 2048)
+            heavy = len(inputs) > 16 or len(text) > (8192 if isinstance(text, str) else 2048)
             await runtime.submit(job, model.engine, heavy, start)
             if job.gone:
                 return

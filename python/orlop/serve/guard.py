@@ -61,7 +61,7 @@ class Guard:
         endpoint = path if path in self._endpoints else _family(path)
         given_id = headers.get(b"x-request-id", b"").decode("latin-1")
         identity = given_id if _good_id.fullmatch(given_id) else uuid.uuid4().hex
-        extra = [(b"x-request-id", identity.encode())]
+        extra = [(b"x-request-id", identity.encode()), (b"x-content-type-options", b"nosniff")]
         origin = headers.get(b"origin", b"").decode("latin-1")
         allowed = self._allowed_origin(origin)
         if self._origins:

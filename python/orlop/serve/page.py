@@ -38,7 +38,6 @@ class Page:
         data, kind = found
         headers = {
             "content-security-policy": policy(data if kind == "text/html" else b""),
-            "x-content-type-options": "nosniff",
             "referrer-policy": "no-referrer",
             "cache-control": "no-cache",
             "cross-origin-opener-policy": "same-origin",
