@@ -37,7 +37,7 @@ extern "C" {
 #endif
 
 #define ORLOP_ABI_MAJOR 1
-#define ORLOP_ABI_MINOR 1
+#define ORLOP_ABI_MINOR 2
 
 /* ---- status codes: pinned, never reused ---- */
 #define ORLOP_OK 0
@@ -160,6 +160,8 @@ typedef struct orlop_stats {
   uint64_t sample_ns_total;
   uint64_t commit_ns_total;
   uint64_t last_step_ns;
+  /* since ABI 1.2 */
+  uint64_t pages_shared; /* of pages_used, those that several samples hold */
 } orlop_stats;
 ORLOP_API int32_t orlop_engine_stats(orlop_engine*, orlop_stats* out, orlop_error* err);
 
@@ -194,6 +196,22 @@ typedef struct orlop_logprob {
 #define ORLOP_GENERATE_NO_BOS 4u        /* text prompt: do not add the model's BOS token */
 #define ORLOP_GENERATE_PLAIN 8u         /* text prompt: control tokens in the text are plain text */
 #define ORLOP_GENERATE_KEEP_SPECIAL 16u /* output text shows control tokens */
+
+/* guides: what the output must be. Applied to every token, so the output is a beginning of such a text,
+ * and a whole one when the finish reason is STOP for another cause than a stop string or stop token. */
+#define ORLOP_GUIDE_NONE 0
+#define ORLOP_GUIDE_JSON_OBJECT 1 /* any JSON object; no source */
+#define ORLOP_GUIDE_JSON_SCHEMA 2 /* source: a JSON Schema */
+#define ORLOP_GUIDE_REGEX 3       /* source: a regular expression, of the whole output */
+#define ORLOP_GUIDE_GRAMMAR 4     /* source: a GBNF grammar */
+#define ORLOP_GUIDE_CHOICE 5      /* source: a JSON array of strings */
+#define ORLOP_GUIDE_TOOLS 6       /* source: JSON {"tools", "tool_choice", "format", "parallel"}, see
+                                     orlop_chat_output_create */
+
+/* embeddings: the prompt's hidden states after the last norm, pooled, instead of generated text */
+#define ORLOP_EMBEDDING_NONE 0
+#define ORLOP_EMBEDDING_MEAN 1 /* over the prompt's tokens */
+#define ORLOP_EMBEDDING_LAST 2 /* of its last token */
 
 /* Set up with orlop_generate_params_init: zero is a value of most fields, not their default. */
 typedef struct orlop_generate_params {
@@ -241,6 +259,12 @@ typedef struct orlop_generate_params {
   int64_t deadline_us; /* from submission; then the request ends with ORLOP_E_DEADLINE. 0: none */
   int32_t priority;    /* -100 to 100: higher goes first; waiting raises it */
   uint32_t reserved;   /* 0 */
+
+  /* since ABI 1.2 */
+  int32_t guide;      /* ORLOP_GUIDE_ */
+  int32_t embedding;  /* ORLOP_EMBEDDING_; max_tokens is then taken as 0 */
+  const char* guide_source;
+  uint64_t guide_source_len;
 } orlop_generate_params;
 
 /* Fills the first `size` bytes with defaults and stores struct_size. */
@@ -280,6 +304,9 @@ typedef struct orlop_output {
   uint64_t message_len;
   int32_t stop_token; /* the token that ended it (the last of `tokens`; not in the text), or -1 */
   int32_t stop_index; /* the index of the stop string that ended it, or -1 */
+  /* since ABI 1.2 */
+  const float* embedding; /* [n_embedding], of length 1 (L2), or NULL; in the last output */
+  uint64_t n_embedding;
 } orlop_output;
 
 /* Takes new output, waiting up to timeout_us microseconds (0: not at all; negative: for ever).
@@ -384,6 +411,8 @@ ORLOP_API int32_t orlop_state_load(orlop_engine*, const void* data, size_t len,
 #define ORLOP_TOKENIZE_ADD_SPECIAL 1u   /* add BOS/EOS as the model's tokenizer does */
 #define ORLOP_TOKENIZE_PARSE_SPECIAL 2u /* control tokens spelled in the text become themselves */
 #define ORLOP_DETOKENIZE_SKIP_SPECIAL 1u
+#define ORLOP_DETOKENIZE_BYTES 2u /* since ABI 1.2: each token's own bytes, whatever stands beside it;
+                                     they need not be UTF-8 */
 
 /* Writes up to cap ids and stores the whole count in *n; with cap too small nothing else is lost:
  * call again with *n. ids may be NULL when cap is 0. */
@@ -397,6 +426,36 @@ ORLOP_API int32_t orlop_chat_render(orlop_engine*, const char* json, size_t len,
 /* The ids that a request with these messages would start from; as orlop_tokenize. */
 ORLOP_API int32_t orlop_chat_tokenize(orlop_engine*, const char* json, size_t len, int32_t* ids,
                                       size_t cap, size_t* n, orlop_error* err);
+
+/* ---- guides ---- */
+
+/* How far a text follows a guide (ORLOP_GUIDE_): *accepted gets the number of its first bytes that can
+ * begin such a text, *complete whether all of them are one. Needs no engine. An error is one of the
+ * source: ORLOP_E_INVALID_ARGUMENT, or ORLOP_E_UNSUPPORTED naming what is not supported and where. */
+ORLOP_API int32_t orlop_guide_check(int32_t guide, const char* source, size_t source_len,
+                                    const char* text, size_t len, uint64_t* accepted,
+                                    int32_t* complete, orlop_error* err);
+
+/* ---- what a chat model writes, taken apart ---- */
+typedef struct orlop_chat_output orlop_chat_output;
+/* For the output of one sample. `json` is an object, every key optional:
+ *   "tools"      OpenAI's array of tools; only calls of these are taken for calls
+ *   "format"     how the model writes calls: "hermes", "llama3", "json", "none"; "auto" (the default):
+ *                by the engine's chat template; hermes and llama3 models write control tokens, so
+ *                generate with ORLOP_GENERATE_KEEP_SPECIAL
+ *   "reasoning"  true: <think> ... </think> is split off; "auto" (the default): if the chat template
+ *                knows it
+ *   "prompt"     the rendered prompt: whether it leaves <think> open
+ * engine may be NULL if no value is "auto". One thread at a time. */
+ORLOP_API int32_t orlop_chat_output_create(orlop_engine*, const char* json, size_t len,
+                                           orlop_chat_output** out, orlop_error* err);
+/* Takes text in any pieces (last: 1 with the last one). *events is a JSON array of what is new:
+ *   {"type": "reasoning" | "content", "text"}
+ *   {"type": "tool_call", "index", "name"}  {"type": "tool_arguments", "index", "text"}
+ * The texts of one call, joined, are its arguments as JSON. */
+ORLOP_API int32_t orlop_chat_output_push(orlop_chat_output*, const char* text, size_t len,
+                                         int32_t last, orlop_buffer** events, orlop_error* err);
+ORLOP_API void orlop_chat_output_release(orlop_chat_output*);
 
 #ifdef __cplusplus
 }

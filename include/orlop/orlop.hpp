@@ -51,6 +51,25 @@ inline std::string json_quote(std::string_view text) {
   return out += '"';
 }
 
+// How far a text follows a guide (ORLOP_GUIDE_): how many of its first bytes can begin such a text, and
+// whether all of them are one. Needs no engine.
+struct GuideCheck {
+  std::uint64_t accepted = 0;
+  bool complete = false;
+};
+inline Result<GuideCheck> guide_check(std::int32_t guide, std::string_view source,
+                                      std::string_view text) {
+  detail::CError err;
+  GuideCheck out;
+  std::int32_t complete = 0;
+  const std::int32_t status =
+      orlop_guide_check(guide, source.data(), source.size(), text.data(), text.size(),
+                        &out.accepted, &complete, err.out());
+  if (status < 0) return err.take(status);
+  out.complete = complete != 0;
+  return out;
+}
+
 class Engine;
 
 // What a state is saved from, and under which secret (orlop_state_params).
@@ -111,6 +130,9 @@ struct Params {
   std::string cache_salt;        // prefixes are shared within equal salts only
   Microseconds deadline{0};      // from submission; 0: none
   std::int32_t priority = 0;     // -100 to 100, higher first
+  std::int32_t guide = ORLOP_GUIDE_NONE;  // what the output must be: a kind and its source
+  std::string guide_source;
+  std::int32_t embedding = ORLOP_EMBEDDING_NONE;  // the prompt's, instead of generated text
   std::uint32_t flags = 0;       // ORLOP_GENERATE_ bits; SEEDED is set with `seed`
   const Queue* queue = nullptr;  // to be told of new output; must live while the call lasts
   std::uint64_t tag = 0;         // what the queue then answers
@@ -141,6 +163,8 @@ class Output {
   View<float> logprobs() const noexcept {
     return {raw_.logprobs, raw_.logprobs ? raw_.n_tokens : 0};
   }
+  // Of the prompt, of length 1, in the last output when asked for, else empty.
+  View<float> embedding() const noexcept { return {raw_.embedding, raw_.n_embedding}; }
   std::uint32_t index() const noexcept { return raw_.index; }  // which of the n samples
   // ORLOP_FINISH_NONE, or why this is the last output of its sample.
   std::int32_t finish_reason() const noexcept { return raw_.finish_reason; }
@@ -295,6 +319,8 @@ class Engine {
     c.queue = p.queue ? p.queue->get() : nullptr, c.tag = p.tag;
     c.n = p.n, c.deadline_us = p.deadline.count(), c.priority = p.priority;
     c.cache_salt = p.cache_salt.data(), c.cache_salt_len = p.cache_salt.size();
+    c.guide = p.guide, c.embedding = p.embedding;
+    c.guide_source = p.guide_source.data(), c.guide_source_len = p.guide_source.size();
     detail::CError err;
     orlop_request* raw = nullptr;
     const std::int32_t status = orlop_async_generate(handle_.get(), &c, &raw, err.out());
@@ -410,6 +436,42 @@ class Engine {
     if (value) field = *value;
   }
   detail::Handle<orlop_engine> handle_;
+};
+
+// What a chat model writes, taken apart as it streams: reasoning, content, tool calls. One of these for
+// each sample.
+class ChatOutput {
+ public:
+  ChatOutput() = default;
+  explicit operator bool() const noexcept { return handle_ != nullptr; }
+  // json: {"tools", "format", "reasoning", "prompt"}, as in orlop.h. Without an engine no value may be
+  // "auto".
+  static Result<ChatOutput> create(const Engine& engine, std::string_view json) {
+    return make(engine.get(), json);
+  }
+  static Result<ChatOutput> create(std::string_view json) { return make(nullptr, json); }
+  // What is new, as a JSON array of events. Text in any pieces; `last` with the last one.
+  Result<std::string> push(std::string_view text, bool last = false) {
+    detail::CError err;
+    orlop_buffer* raw = nullptr;
+    const std::int32_t status =
+        orlop_chat_output_push(handle_.get(), text.data(), text.size(), last, &raw, err.out());
+    if (status < 0) return err.take(status);
+    return detail::take(raw);
+  }
+  orlop_chat_output* get() const noexcept { return handle_.get(); }
+
+ private:
+  explicit ChatOutput(orlop_chat_output* raw) : handle_(raw) {}
+  static Result<ChatOutput> make(orlop_engine* engine, std::string_view json) {
+    detail::CError err;
+    orlop_chat_output* raw = nullptr;
+    const std::int32_t status =
+        orlop_chat_output_create(engine, json.data(), json.size(), &raw, err.out());
+    if (status < 0) return err.take(status);
+    return ChatOutput(raw);
+  }
+  detail::Handle<orlop_chat_output> handle_;
 };
 
 // What a model file or folder holds, as JSON; no weight is loaded.

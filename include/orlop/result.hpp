@@ -122,6 +122,7 @@ struct Deleter {
   void operator()(orlop_request* p) const noexcept { orlop_request_release(p); }
   void operator()(orlop_queue* p) const noexcept { orlop_queue_release(p); }
   void operator()(orlop_buffer* p) const noexcept { orlop_buffer_release(p); }
+  void operator()(orlop_chat_output* p) const noexcept { orlop_chat_output_release(p); }
 };
 template <class T>
 using Handle = std::unique_ptr<T, Deleter>;

@@ -10,7 +10,9 @@
 from __future__ import annotations
 
 from . import errors
+from ._chat_output import ChatOutput
 from ._engine import Engine, StateInfo, inspect
+from ._guide import guide_check
 from ._logging import set_log_level
 from ._native import LogprobTable, Output, feature, version
 from ._pipeline import Pipeline, pipeline
@@ -39,6 +41,7 @@ __all__ = [
     "BadFormatError",
     "BusyError",
     "CancelledError",
+    "ChatOutput",
     "ContextOverflowError",
     "DeadlineError",
     "Engine",
@@ -62,6 +65,7 @@ __all__ = [
     "__version__",
     "errors",
     "feature",
+    "guide_check",
     "inspect",
     "pipeline",
     "set_log_level",

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from . import _native
+from ._guide import to_native
 from ._loop import LoopQueues
 from ._request import Request, Result
 from .errors import InvalidArgumentError, QueueFullError
@@ -107,6 +108,10 @@ class Engine:
           deadline (seconds from now; then DeadlineError), priority (-100 to 100, higher first)
           add_bos, parse_special (False: control tokens in a text prompt are plain text),
           keep_special (True: the output's text shows control tokens)
+          guide (what the output must be; every token is held to it), one of
+            {"json_object": True}, {"json_schema": dict or str}, {"regex": str} (of the whole output),
+            {"grammar": str} (GBNF), {"choice": [str, ...]},
+            {"tools": [...], "tool_choice": ..., "format": ..., "parallel": bool} (tool calls)
 
         Raises TypeError for an unknown name or a value of the wrong type, InvalidArgumentError (a
         ValueError) for a value out of range, both naming the field; ContextOverflowError if the
@@ -115,6 +120,8 @@ class Engine:
         text, ids, chat_json = _to_prompt(
             prompt, tokens, messages, tools, add_generation_prompt, template_vars
         )
+        if params.get("guide") is not None:
+            params["guide"] = to_native(params["guide"])
         queue, tag = self._queues.current(self._handle)
         handle = self._handle.submit(
             text, ids, chat_json, params, queue.queue if queue is not None else None, tag
@@ -153,6 +160,24 @@ class Engine:
             for request in running:
                 request.close()
         return results
+
+    def async_embed(
+        self, prompt: Prompt | None = None, *, pooling: str = "mean", **params: Any
+    ) -> Request:
+        """Starts computing the embedding of a prompt: `result().embedding` is a list of float of
+        length 1 (L2): the final hidden states' mean (pooling "mean") or the last token's ("last").
+
+        The prompt is given as to async_generate; of its params those that say how to sample make no
+        difference.
+        """
+        return self.async_generate(prompt, embedding=pooling, **params)
+
+    def embed(self, prompts: Any, *, pooling: str = "mean", **params: Any) -> Any:
+        """The embedding of one prompt (a list of float), or of a list of them (a list of lists)."""
+        results = self.generate(prompts, embedding=pooling, **params)
+        if isinstance(results, list):
+            return [result.embedding for result in results]
+        return results.embedding
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **params: Any) -> Result:
         """The answer to a conversation: generate(messages=messages, ...)."""
@@ -234,6 +259,10 @@ class Engine:
         """The text of token ids; bytes that are not UTF-8 become U+FFFD."""
         _check_bool(skip_special, "skip_special")
         return self._handle.detokenize(_to_list(tokens, "tokens", "token ids"), skip_special)
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes of one token by itself; they need not be UTF-8."""
+        return self._handle.token_bytes(token)
 
     tokenize = encode
     detokenize = decode

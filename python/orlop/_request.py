@@ -111,6 +111,8 @@ class Result:
     status: Status
     samples: list[Sample]
     """All n, in order."""
+    embedding: list[float] | None = None
+    """Of the prompt, of length 1, if asked for."""
 
     def __str__(self) -> str:
         return self.text
@@ -125,6 +127,7 @@ class _Part:
         self.logprobs: list[float] | None = None
         self.tops: list[LogprobTable] = []
         self.last: Output | None = None
+        self.embedding: list[float] | None = None
 
     def take(self, out: Output) -> None:
         if out.text:
@@ -138,6 +141,7 @@ class _Part:
             self.tops.append(top)
         if out.finish_reason is not None:
             self.last = out
+            self.embedding = out.embedding
 
     def sample(self, index: int) -> Sample:
         assert self.last is not None
@@ -286,6 +290,7 @@ class Request:
             stop_index=first.stop_index,
             status=self._final_status,
             samples=samples,
+            embedding=self._parts[0].embedding,
         )
 
     # -- control ---------------------------------------------------------------------------------

@@ -8,8 +8,10 @@
 #include <memory>
 #include <string>
 
+#include "chat_output.h"
 #include "errors.h"
 #include "gil.h"
+#include "guide.h"
 #include "handles.h"
 #include "log.h"
 #include "output.h"
@@ -254,6 +256,7 @@ class Engine {
     out["requests_waiting"] = stats.requests_waiting;
     out["pages_total"] = stats.pages_total;
     out["pages_used"] = stats.pages_used;
+    out["pages_shared"] = stats.pages_shared;
     out["steps"] = stats.steps;
     out["prompt_tokens"] = stats.prompt_tokens;
     out["generated_tokens"] = stats.generated_tokens;
@@ -305,6 +308,21 @@ class Engine {
       return orlop_detokenize(engine, tokens.data(), tokens.size(),
                               skip_special ? ORLOP_DETOKENIZE_SKIP_SPECIAL : 0, out, error);
     });
+  }
+
+  nb::bytes token_bytes(int32_t token) const {
+    auto handle = usable(handle_, "engine");
+    orlop_buffer* buffer = nullptr;
+    orlop_error error = new_error();
+    const int32_t status = orlop_detokenize(handle->get(), &token, 1, ORLOP_DETOKENIZE_BYTES, &buffer,
+                                            &error);
+    drop(handle);
+    check(status, error);
+    size_t len = 0;
+    const void* data = orlop_buffer_data(buffer, &len);
+    nb::bytes out(static_cast<const char*>(data), len);
+    orlop_buffer_release(buffer);
+    return out;
   }
 
   nb::str chat_render(nb::handle json) const {
@@ -416,6 +434,7 @@ NB_MODULE(_native, m) {
   m.def("version", &orlop_version, "The version of the library, e.g. '0.1.0'.");
   m.def("feature", &orlop_feature, "name"_a,
         "Whether this build has a feature ('cuda', 'avx2', 'avx512', ...): 0 when absent.");
+  bind_guide(m);
   m.def("inspect", &inspect, "path"_a, nb::sig("def inspect(path: str) -> str"),
         "What a model file holds, as JSON text.");
   m.def("log_start", &log_start, "level"_a, "Queues log lines up to level (1 error to 4 debug).");
@@ -472,6 +491,8 @@ NB_MODULE(_native, m) {
                    "list[int]"))
       .def("detokenize", &Engine::detokenize, "tokens"_a, "skip_special"_a,
            nb::sig("def detokenize(self, tokens: collections.abc.Sequence[int], skip_special: bool) -> str"))
+      .def("token_bytes", &Engine::token_bytes, "token"_a,
+           nb::sig("def token_bytes(self, token: int) -> bytes"))
       .def("chat_render", &Engine::chat_render, "json"_a,
            nb::sig("def chat_render(self, json: str) -> str"))
       .def("chat_tokenize", &Engine::chat_tokenize, "json"_a,
@@ -479,6 +500,13 @@ NB_MODULE(_native, m) {
       .def("close", &Engine::close, "Gives the handle up; live requests keep the engine running.")
       .def_prop_ro("closed", &Engine::closed);
 
+  nb::class_<ChatOutput>(m, "ChatOutput", "What a chat model writes, taken apart.")
+      .def("__init__", [](ChatOutput* self, const Engine* engine, nb::handle json) {
+             new (self) ChatOutput(engine ? usable(engine->handle(), "engine") : nullptr, json);
+           }, "engine"_a.none(), "json"_a,
+           nb::sig("def __init__(self, engine: Engine | None, json: str) -> None"))
+      .def("push", &ChatOutput::push, "text"_a, "last"_a,
+           nb::sig("def push(self, text: str, last: bool) -> str"), "New events as JSON text.");
   nb::class_<Queue>(m, "Queue", "A completion queue: one waiter for any number of requests.")
       .def(nb::init<const Engine&>(), "engine"_a)
       .def("wait", &Queue::wait, "timeout"_a = nb::none(),

@@ -120,6 +120,7 @@ Output::Output(const orlop_output& out)
       logprobs(out.logprobs, out.logprobs + (out.logprobs ? out.n_tokens : 0)),
       prompt_logprobs(out.prompt_logprobs,
                       out.prompt_logprobs + (out.prompt_logprobs ? out.n_prompt : 0)),
+      embedding(out.embedding, out.embedding + (out.embedding ? out.n_embedding : 0)),
       top(copy_table(out.top_logprobs, out.n_tokens, out.n_top)),
       prompt_top(copy_table(out.prompt_top_logprobs, out.n_prompt, out.n_prompt_top)) {}
 
@@ -184,6 +185,10 @@ void bind_output(nb::module_& m) {
           "stop_index", [](const Output& o) { return or_none(o.stop_index); },
           nb::sig("def stop_index(self) -> int | None"),
           "The index of the stop string that ended the request.")
+      .def_prop_ro(
+          "embedding", [](const Output& o) { return or_none(!o.embedding.empty(), o.embedding); },
+          nb::sig("def embedding(self) -> list[float] | None"),
+          "The prompt's embedding, of length 1, if asked for; in the last output.")
       .def_ro("error_code", &Output::error_code, "With finish_reason 'error': the status code.")
       .def_prop_ro(
           "message", [](const Output& o) { return decode(o.message); },

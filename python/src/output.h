@@ -26,6 +26,7 @@ struct Output {
   std::string message;
   bool has_logprobs, has_prompt_logprobs;
   std::vector<float> logprobs, prompt_logprobs;
+  std::vector<float> embedding;  // empty when not asked for
   std::shared_ptr<LogprobTable> top, prompt_top;  // null when not asked for
 };
 

@@ -135,6 +135,23 @@ void set_deadline(Params& p, const char* name, nb::handle value) {
   p.c.deadline_us = us >= 9e18 ? INT64_MAX : static_cast<int64_t>(us);
 }
 
+// _guide.to_native's pair: kind, source.
+void set_guide(Params& p, const char* name, nb::handle value) {
+  if (!PyTuple_Check(value.ptr()) || PyTuple_GET_SIZE(value.ptr()) != 2) bad_type(name, "a dict", value);
+  p.c.guide = static_cast<int32_t>(to_int(name, PyTuple_GET_ITEM(value.ptr(), 0), 0, INT32_MAX));
+  const auto [data, len] = to_utf8(PyTuple_GET_ITEM(value.ptr(), 1), name);
+  p.guide_source.assign(data, len);
+  p.c.guide_source = p.guide_source.data();
+  p.c.guide_source_len = p.guide_source.size();
+}
+void set_embedding(Params& p, const char* name, nb::handle value) {
+  if (!PyUnicode_Check(value.ptr())) bad_type(name, "a str", value);
+  const auto [data, len] = to_utf8(value, name);
+  const std::string pooling(data, len);
+  if (pooling != "mean" && pooling != "last") bad_value(name, "'mean' or 'last'", value);
+  p.c.embedding = pooling == "mean" ? ORLOP_EMBEDDING_MEAN : ORLOP_EMBEDDING_LAST;
+}
+
 void set_logit_bias(Params& p, const char* name, nb::handle value) {
   if (!PyDict_Check(value.ptr())) bad_type(name, "a dict of token id to bias", value);
   nb::dict biases = nb::borrow<nb::dict>(value);
@@ -207,6 +224,8 @@ constexpr struct {
     {"deadline", set_deadline},
     {"add_bos", set_flag<ORLOP_GENERATE_NO_BOS, true>},
     {"parse_special", set_flag<ORLOP_GENERATE_PLAIN, true>},
+    {"guide", set_guide},
+    {"embedding", set_embedding},
     {"keep_special", set_flag<ORLOP_GENERATE_KEEP_SPECIAL, false>},
 };
 

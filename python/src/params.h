@@ -22,6 +22,7 @@ struct Params {
   const char* stop_tokens_name = "stop_tokens";  // as the caller spelled it
   std::vector<int32_t> tokens;
   std::string cache_salt;
+  std::string guide_source;
 
   // TypeError: an unknown name or a value of the wrong kind; InvalidArgumentError: a value that the
   // field cannot hold. Both name the field. None leaves the default.

@@ -29,6 +29,7 @@ const std::vector<std::string_view> known_keys = {"model",
                                                   "dtype",
                                                   "chunked_prefill",
                                                   "enable_prefix_cache",
+                                                  "enable_guided_decoding",
                                                   "enable_cpu_prefix_swap",
                                                   "cpu_prefix_bytes",
                                                   "scheduling",
@@ -141,6 +142,8 @@ void apply(EngineConfig& c, const std::string& key, const Json& v) {
     // Together, by quant_options().
   } else if (key == "chunked_prefill") {
     c.chunked = flag_of(k, v);
+  } else if (key == "enable_guided_decoding") {
+    c.guides_ready = flag_of(k, v);
   } else if (key == "enable_prefix_cache") {
     c.prefix_cache = flag_of(k, v);
   } else if (key == "enable_cpu_prefix_swap") {

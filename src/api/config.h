@@ -26,6 +26,7 @@ struct EngineConfig {
   int32_t threads = 0;      // 0: from the machine
   LoadMode load = LoadMode::mmap;
   bool prefix_cache = true;
+  bool guides_ready = false;    // the vocabulary's trie is made at load, not with the first guide
   bool host_tier = false;
   int64_t host_tier_bytes = 0;  // 0: 1 GiB, or half of the memory if that is less
   bool chunked = true;          // false: step_tokens holds the longest prompt unless given

@@ -72,7 +72,11 @@ std::shared_ptr<Core> Core::load(const EngineConfig& given, LoadProgress* progre
   limits.compute = config.compute.value_or(stated.value_or(core->backend_->default_compute()));
   limits.kv_type =
       config.kv_type.value_or(limits.compute == Compute::fp32 ? KvType::f32 : KvType::bf16);
-  core->kv_ = plan_kv(config, model_config, core->exec_, limits.kv_type, core->file_bytes_);
+  // Quantized at load, weights become smaller than their 16 bits in the file: a bit for the scales.
+  const bool shrinks = config.quant.kind == QuantOptions::Kind::dynamic;
+  const uint64_t weights =
+      shrinks ? core->file_bytes_ / 16 * static_cast<uint64_t>(config.quant.bits + 1) : core->file_bytes_;
+  core->kv_ = plan_kv(config, model_config, core->exec_, limits.kv_type, weights);
   limits.max_rows = config.step_tokens;
   limits.max_seqs = config.max_running_seqs;
   limits.max_context = core->kv_.max_context;
@@ -88,6 +92,10 @@ std::shared_ptr<Core> Core::load(const EngineConfig& given, LoadProgress* progre
   std::sort(core->end_tokens_.begin(), core->end_tokens_.end());
   core->end_tokens_.erase(std::unique(core->end_tokens_.begin(), core->end_tokens_.end()),
                           core->end_tokens_.end());
+
+  core->guides_ = std::make_unique<Guides>(core->vocabulary_.tokenizer_or_null(), core->vocab(), core->end_tokens_);
+
+  if (config.guides_ready) core->guides_->prepare();
 
   EngineOptions options;
   options.step_tokens = config.step_tokens;

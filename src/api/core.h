@@ -11,6 +11,7 @@
 
 #include "api/config.h"
 #include "api/guard.h"
+#include "api/guides.h"
 #include "api/identity.h"
 #include "api/kv_plan.h"
 #include "api/vocabulary.h"
@@ -28,6 +29,7 @@ class Core {
 
   Engine& engine() { return *engine_; }
   const Vocabulary& vocabulary() const { return vocabulary_; }
+  Guides& guides() { return *guides_; }
   const SamplingDefaults& defaults() const { return defaults_; }
   const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
   int32_t vocab() const { return model_->config().vocab; }
@@ -45,6 +47,7 @@ class Core {
   Exec exec_;
   std::unique_ptr<Model> model_;
   Vocabulary vocabulary_;
+  std::unique_ptr<Guides> guides_;
   ModelIdentity identity_;
   SamplingDefaults defaults_;
   std::vector<int32_t> end_tokens_;

@@ -155,6 +155,7 @@ int32_t orlop_engine_stats(orlop_engine* engine, orlop_stats* out, orlop_error* 
     o.sample_ns_total = s.sample_ns;
     o.commit_ns_total = s.commit_ns;
     o.last_step_ns = s.last_step_ns;
+    o.pages_shared = s.pages_shared;
     write_sized(out, o);
     return Status::ok;
   });

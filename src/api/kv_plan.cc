@@ -54,7 +54,7 @@ int64_t KvPlan::pages_in_all() const {
 }
 
 KvPlan plan_kv(const EngineConfig& config, const Config& model, const Exec& exec, KvType type,
-               uint64_t weight_file_bytes) {
+               uint64_t weight_bytes) {
   KvPlan plan;
   const KvDesc desc{type, model.kv_heads, model.head_dim, config.block_size};
   plan.groups = cache_groups(model, exec.kernels->kv_page_bytes(desc));
@@ -88,7 +88,7 @@ KvPlan plan_kv(const EngineConfig& config, const Config& model, const Exec& exec
         checked_mul<int64_t>(div_up<int64_t>(context, config.block_size), config.max_running_seqs,
                              "KV pages");
     const uint64_t free = exec.device->memory_available();
-    const uint64_t left = free > weight_file_bytes ? free - weight_file_bytes : 0;
+    const uint64_t left = free > weight_bytes ? free - weight_bytes : 0;
     const auto quarter = static_cast<int64_t>(std::min<uint64_t>(left / 4, uint64_t{1} << 62));
     const int64_t wanted =
         checked_mul<int64_t>(std::min(full, most), page_bytes, "KV cache bytes");

@@ -24,6 +24,6 @@ struct KvPlan {
 // Error(invalid_argument) if kv_bytes does not hold a page of each group, or max_context exceeds the
 // model's.
 KvPlan plan_kv(const EngineConfig& config, const Config& model, const Exec& exec, KvType type,
-               uint64_t weight_file_bytes);
+               uint64_t weight_bytes);
 
 }  // namespace orlop::api

@@ -51,6 +51,11 @@ GivenParams convert(const orlop_generate_params& p) {
   g.cache_salt = salt_in(p.cache_salt, p.cache_salt_len);
   g.deadline_us = p.deadline_us;
   g.priority = p.priority;
+  if (p.embedding < ORLOP_EMBEDDING_NONE || p.embedding > ORLOP_EMBEDDING_LAST)
+    fail(Status::unsupported, "embedding: ", p.embedding, " is no way of pooling");
+  static_assert(static_cast<int>(Embedding::mean) == ORLOP_EMBEDDING_MEAN);
+  static_assert(static_cast<int>(Embedding::last) == ORLOP_EMBEDDING_LAST);
+  g.embedding = static_cast<Embedding>(p.embedding);
   if (p.reserved) fail(Status::unsupported, "reserved: must be 0, got ", p.reserved);
 
   check_list(p.logit_bias, p.n_logit_bias, "logit_bias", max_list);
@@ -111,6 +116,10 @@ orlop_output convert(const Output& o, const Request& r) {
   out.message_len = o.message.size();
   out.stop_token = o.stop_token;
   out.stop_index = o.stop_index;
+  if (!o.embedding.empty()) {
+    out.embedding = o.embedding.data();
+    out.n_embedding = o.embedding.size();
+  }
   return out;
 }
 
@@ -131,7 +140,11 @@ int32_t orlop_async_generate(orlop_engine* engine, const orlop_generate_params* 
     const std::shared_ptr<Core>& core = e->core();
     const int64_t now_ns = monotonic_ns();  // deadlines count from here
     const orlop_generate_params p = read_sized(params, default_params(), "params");
-    const GivenParams g = convert(p);
+    GivenParams g = convert(p);
+    if (const GuideKind kind = guide_kind(p.guide); kind != GuideKind::none)
+      g.guide = core->guides().get(kind, utf8_in(p.guide_source, p.guide_source_len, "guide_source"));
+    else if (p.guide_source_len)
+      fail(Status::invalid_argument, "guide_source: is given, but no guide");
     const std::vector<int32_t> prompt = prompt_of(p, *core);
     ParamFacts facts;
     facts.vocab = core->vocab();

@@ -44,14 +44,21 @@ int32_t orlop_detokenize(orlop_engine* engine, const int32_t* ids, size_t n, uin
   return guarded(err, [&] {
     clear_out(text, "text");
     const Hold<orlop_engine> e(engine, "engine");
-    check_flags(flags, ORLOP_DETOKENIZE_SKIP_SPECIAL);
+    check_flags(flags, ORLOP_DETOKENIZE_SKIP_SPECIAL | ORLOP_DETOKENIZE_BYTES);
     if (n && !ids) fail(Status::invalid_argument, "ids: is NULL with a count of ", n);
     const Tokenizer& tokenizer = e->core()->vocabulary().tokenizer();
     for (size_t i = 0; i < n; ++i)
       if (ids[i] < 0 || ids[i] >= tokenizer.vocab_size())
         fail(Status::invalid_argument, "ids[", i, "]: ", ids[i],
              " is outside the tokenizer's vocabulary of ", tokenizer.vocab_size());
-    *text = new_buffer(tokenizer.decode({ids, n}, flags & ORLOP_DETOKENIZE_SKIP_SPECIAL));
+    const bool skip_special = flags & ORLOP_DETOKENIZE_SKIP_SPECIAL;
+    if (flags & ORLOP_DETOKENIZE_BYTES) {
+      std::string bytes;
+      for (size_t i = 0; i < n; ++i) bytes += tokenizer.token_bytes(ids[i], skip_special);
+      *text = new_buffer(std::move(bytes));
+    } else {
+      *text = new_buffer(tokenizer.decode({ids, n}, skip_special));
+    }
     return Status::ok;
   });
 }

@@ -8,7 +8,8 @@ namespace orlop {
 struct EngineStats {
   // now
   uint64_t running, waiting, paused;
-  uint64_t pages_total, pages_used, pages_cached, pages_free, host_pages_total, host_pages_used;
+  uint64_t pages_total, pages_used, pages_shared, pages_cached, pages_free;
+  uint64_t host_pages_total, host_pages_used;
   double prompt_tokens_per_s, generated_tokens_per_s;  // over the last second or so
   // since creation
   uint64_t steps, prompt_tokens, generated_tokens, finished, preemptions, prefix_hit_tokens,
@@ -20,8 +21,8 @@ struct EngineStats {
 
 struct Counters {
   using Count = std::atomic<uint64_t>;
-  Count running{0}, waiting{0}, paused{0}, pages_total{0}, pages_used{0}, pages_cached{0},
-      host_pages_total{0}, host_pages_used{0}, steps{0}, prompt_tokens{0}, generated_tokens{0},
+  Count running{0}, waiting{0}, paused{0}, pages_total{0}, pages_used{0},
+      pages_shared{0}, pages_cached{0}, host_pages_total{0}, host_pages_used{0}, steps{0}, prompt_tokens{0}, generated_tokens{0},
       finished{0}, preemptions{0}, prefix_hit_tokens{0}, prefix_lookup_tokens{0},
       host_pages_out{0}, host_pages_in{0}, step_ns{0}, plan_ns{0}, forward_ns{0}, sample_ns{0},
       commit_ns{0}, last_step_ns{0};
@@ -60,6 +61,7 @@ struct Counters {
     s.paused = get(paused);
     s.pages_total = get(pages_total);
     s.pages_used = get(pages_used);
+    s.pages_shared = get(pages_shared);
     s.pages_cached = get(pages_cached);
     const uint64_t held = s.pages_used + s.pages_cached;
     s.pages_free = s.pages_total > held ? s.pages_total - held : 0;

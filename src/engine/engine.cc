@@ -311,6 +311,7 @@ void Engine::update_counts(const StepPlan* plan) noexcept {
   Counters::set(c.waiting, scheduler_.waiting());
   Counters::set(c.paused, static_cast<uint64_t>(paused_));
   Counters::set(c.pages_used, static_cast<uint64_t>(pages_.used_in_all()));
+  Counters::set(c.pages_shared, static_cast<uint64_t>(pages_.shared_in_all()));
   const PrefixCache& cache = scheduler_.cache();
   Counters::set(c.pages_cached, static_cast<uint64_t>(cache.pages()));
   Counters::set(c.host_pages_used, static_cast<uint64_t>(cache.host_pages()));

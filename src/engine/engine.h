@@ -12,6 +12,7 @@
 
 #include "engine/cost.h"
 #include "engine/counters.h"
+#include "engine/masks.h"
 #include "engine/moves.h"
 #include "engine/pages.h"
 #include "engine/request.h"
@@ -97,6 +98,8 @@ class Engine : private Runner::Sink {
   void update_counts(const StepPlan* plan) noexcept;
   void drawn(Sample&, const SampleResult&, const TokenLogprob* top, int64_t now_ns) override;
   void scored(Sample&, int32_t position, const SampleResult&, const TokenLogprob* top) override;
+  void pooled(Sample&, int32_t position, std::span<const float> hidden) override;
+  void before_sampling() override;
   StepPlan* ahead() { return planned_ ? &plans_[current_] : nullptr; }
 
   Model& model_;
@@ -105,6 +108,7 @@ class Engine : private Runner::Sink {
   PagePools pages_;
   Scheduler scheduler_;
   Runner runner_;
+  MaskMaker masks_;
   PageMover mover_;
   StepCost cost_;
   int64_t capacity_, tokens_;

@@ -74,7 +74,13 @@ void Engine::drawn(Sample& s, const SampleResult& result, const TokenLogprob* to
   if (result.token < 0 || result.token >= model_.config().vocab) {
     const auto forbids = [](const TokenLogprob& b) { return std::isinf(b.logprob); };
     const auto& bias = s.params().bias;
-    if (!s.forbidden() && std::none_of(bias.begin(), bias.end(), forbids))
+    if (s.mask_failed())
+      s.end_with_error(Status::out_of_memory, "out of memory for the guide's masks");
+    else if (s.mask())
+      s.end_with_error(Status::invalid_argument,
+                       "no token can be drawn: those that the guide allows are forbidden by logit_bias or "
+                       "min_tokens, or the model gives them no probability");
+    else if (!s.forbidden() && std::none_of(bias.begin(), bias.end(), forbids))
       s.end_with_error(Status::internal,
                        "no token can be drawn: the model's logits are no numbers");
     else
@@ -96,6 +102,14 @@ void Engine::scored(Sample& s, int32_t position, const SampleResult& result,
     return;
   }
   s.add_prompt_logprob(position, result.logprob, top);
+}
+
+void Engine::pooled(Sample& s, int32_t position, std::span<const float> hidden) {
+  if (!s.ended()) s.pool(position, hidden);
+}
+
+void Engine::before_sampling() {
+  masks_.finish();
 }
 
 void Engine::finish_step(const StepPlan& plan) {
@@ -171,6 +185,7 @@ void Engine::step() {
       current_ = 1 - which;
       planned_ = true;
     }
+    masks_.start(runner_.guided());
     runner_.run(*this);
     Counters::add(counters_.forward_ns, static_cast<uint64_t>(runner_.forward_ns()));
     Counters::add(counters_.sample_ns, static_cast<uint64_t>(runner_.sample_ns()));

@@ -21,6 +21,7 @@ struct Output {
   std::vector<float> prompt_logprobs;    // [prompt]
   std::vector<TokenLogprob> prompt_top;  // [prompt, n_prompt_top]
   bool has_prompt_logprobs = false;
+  std::vector<float> embedding;  // [dim], length 1; with the end
   Finish finish = Finish::none;
   Status error = Status::ok;
   std::string message;

@@ -34,13 +34,16 @@ void PagePool::share(int32_t page) {
     lru_.erase(page);
     --cached_;
   }
-  ++p.references;
+  if (++p.references == 2) ++shared_;
 }
 
 bool PagePool::release(int32_t page) {
   Page& p = pages_[page];
   if (p.references <= 0) fail(Status::internal, "KV page ", page, " is released twice");
-  if (--p.references) return false;
+  if (--p.references) {
+    if (p.references == 1) --shared_;
+    return false;
+  }
   if (p.owner >= 0) {
     lru_.append(page);
     ++cached_;
@@ -103,6 +106,12 @@ int64_t PagePools::used_in_all() const {
 int64_t PagePools::cached_in_all() const {
   int64_t sum = 0;
   for (const PagePool& p : pools_) sum += p.cached();
+  return sum;
+}
+
+int64_t PagePools::shared_in_all() const {
+  int64_t sum = 0;
+  for (const PagePool& p : pools_) sum += p.shared();
   return sum;
 }
 

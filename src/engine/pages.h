@@ -49,6 +49,7 @@ class PagePool {
   int64_t cached() const { return cached_; }                   // held by the prefix cache alone
   int64_t used() const { return total() - free() - cached_; }  // held by sequences
   int64_t available() const { return free() + cached_; }
+  int64_t shared() const { return shared_; }  // held by several sequences
 
   // A free page with one reference. The caller has checked free().
   int32_t take();
@@ -73,6 +74,7 @@ class PagePool {
   std::vector<int32_t> free_;  // last freed is taken first: touched memory is touched again
   IndexList lru_;
   int64_t cached_ = 0;
+  int64_t shared_ = 0;
 };
 
 // The pools of all groups of a model.
@@ -96,6 +98,7 @@ class PagePools {
   int64_t total() const;          // of the smallest group
   int64_t used_in_all() const;    // held by sequences
   int64_t cached_in_all() const;  // held by the prefix cache alone
+  int64_t shared_in_all() const;  // held by several sequences
   int64_t free_in_all() const;
   int64_t total_in_all() const;
 

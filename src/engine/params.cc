@@ -163,6 +163,19 @@ SamplingParams resolve_params(const GivenParams& g, const SamplingDefaults& d,
         g.deadline_us > (never - facts.now_ns) / 1000 ? never : facts.now_ns + g.deadline_us * 1000;
   }
   p.keep_special = g.keep_special;
+  p.guide = g.guide;
+  if (g.guide && g.ignore_eos)
+    fail(Status::invalid_argument, "ignore_eos: a guide says where the text ends");
+  p.embedding = g.embedding;
+  if (g.embedding != Embedding::none) {
+    const char* other = g.guide                                ? "guide"
+                        : g.n != 1                             ? "n"
+                        : g.prompt_logprobs != logprobs_off    ? "prompt_logprobs"
+                        : g.max_tokens && *g.max_tokens != 0   ? "max_tokens"
+                                                               : nullptr;
+    if (other) fail(Status::invalid_argument, other, ": an embedding is of the prompt; it cannot be given too");
+    p.max_tokens = p.min_tokens = 0;
+  }
   p.seed = g.seed ? *g.seed : draw_seed();
   return p;
 }

@@ -2,12 +2,14 @@
 // of a value lives here; refusals name the field and the value.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "model/config.h"
 #include "ops/kernels.h"
+#include "text/grammar/guide.h"
 
 namespace orlop {
 
@@ -15,6 +17,9 @@ constexpr int32_t logprobs_off = -2;
 constexpr int32_t logprobs_all = -1;
 constexpr uint32_t max_samples = 128;
 constexpr size_t max_salt_bytes = 1024;
+
+// What is made of the prompt's final hidden states instead of text: their mean, or the last one.
+enum class Embedding : int32_t { none, mean, last };
 
 // As given; empty: not given.
 struct GivenParams {
@@ -34,6 +39,8 @@ struct GivenParams {
   int32_t logprobs = logprobs_off, prompt_logprobs = logprobs_off;
   bool ignore_eos = false;
   bool keep_special = false;
+  std::shared_ptr<Guide> guide;
+  Embedding embedding = Embedding::none;
 };
 
 // The values used where nothing is given, and where they come from.
@@ -72,6 +79,8 @@ struct SamplingParams {
   std::vector<int32_t> end_tokens;  // end-of-turn and stop tokens, ascending
   int32_t logprobs = logprobs_off, prompt_logprobs = logprobs_off;
   bool keep_special = false;
+  std::shared_ptr<Guide> guide;  // null: the output is free
+  Embedding embedding = Embedding::none;
 
   bool penalizes() const {
     return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0;

@@ -24,6 +24,7 @@ Runner::Runner(Model& model) : model_(model), vocab_(model.config().vocab) {
   logit_rows_.reserve(rows);
   wanted_.reserve(rows);
   params_.reserve(rows);
+  guided_.reserve(seqs);
   results_.resize(slice);
   top_.resize(std::max(static_cast<size_t>(vocab_), slice * 32));
 }
@@ -34,6 +35,7 @@ void Runner::pack(const StepPlan& plan) {
   logit_rows_.clear();
   wanted_.clear();
   params_.clear();
+  guided_.clear();
   max_context_ = 0;
   keys_ = 0;
   for (Group& g : groups_) {
@@ -63,10 +65,12 @@ void Runner::pack(const StepPlan& plan) {
       // Row pos gives the distribution of token pos + 1.
       const bool draw = p.draw && pos + 1 == end;
       const bool score = pos + 1 < sample.prompt_tokens && pos + 1 >= sample.unscored();
-      if (draw || score) {
+      const bool pool = pos < sample.prompt_tokens && pos >= sample.unpooled();
+      if (draw || score || pool) {
         logit_rows_.push_back(static_cast<int32_t>(tokens_.size()));
-        wanted_.push_back({&sample, pos + 1, draw});
+        wanted_.push_back({&sample, pool ? pos : pos + 1, draw, pool});
         params_.push_back(sample_row(wanted_.back()));
+        if (draw && sample.mask()) guided_.push_back(&sample);
       }
       tokens_.push_back(sample.tokens[static_cast<size_t>(pos)]);
       positions_.push_back(pos);
@@ -81,6 +85,7 @@ SampleRow Runner::sample_row(const LogitRow& row) const {
   const SamplingParams& p = sample.params();
   SampleRow s{};
   s.top_p = s.repetition_penalty = 1;
+  if (row.pool) return s;
   if (!row.draw) {
     s.n_logprobs = sample.prompt_logprobs();
     s.given = sample.tokens[static_cast<size_t>(row.position)];
@@ -103,6 +108,7 @@ SampleRow Runner::sample_row(const LogitRow& row) const {
     s.forbidden = f->data();
     s.forbidden_n = static_cast<int32_t>(f->size());
   }
+  s.allowed = sample.mask();
   s.n_logprobs = p.logprobs;
   s.given = -1;
   return s;
@@ -111,10 +117,14 @@ SampleRow Runner::sample_row(const LogitRow& row) const {
 void Runner::sample(Sink& sink) {
   const auto slice = static_cast<size_t>(model_.limits().max_logit_rows);
   for (size_t begin = 0; begin < wanted_.size();) {
+    if (wanted_[begin].pool) {
+      begin += pool(sink, begin);
+      continue;
+    }
     // As many rows as the logits buffer and the buffer of best tokens hold.
     size_t count = 0;
     int32_t stride = 0;
-    while (begin + count < wanted_.size() && count < slice) {
+    while (begin + count < wanted_.size() && count < slice && !wanted_[begin + count].pool) {
       const int32_t wide = std::max(stride, top_width(wanted_[begin + count]));
       if (count && (count + 1) * static_cast<size_t>(wide) > top_.size()) break;
       stride = wide;
@@ -135,6 +145,19 @@ void Runner::sample(Sink& sink) {
   }
 }
 
+// Rows from `begin` on whose hidden states are wanted; returns how many it took.
+size_t Runner::pool(Sink& sink, size_t begin) {
+  const auto slice = static_cast<size_t>(model_.limits().max_logit_rows);
+  const auto dim = static_cast<size_t>(model_.config().dim);
+  size_t count = 1;
+  while (begin + count < wanted_.size() && count < slice && wanted_[begin + count].pool) ++count;
+  hidden_.resize(slice * dim);
+  model_.hidden(static_cast<int32_t>(begin), static_cast<int32_t>(count), hidden_.data());
+  for (size_t i = 0; i < count; ++i)
+    sink.pooled(*wanted_[begin + i].sample, wanted_[begin + i].position, {hidden_.data() + i * dim, dim});
+  return count;
+}
+
 void Runner::run(Sink& sink) {
   Batch batch;
   batch.tokens = tokens_;
@@ -147,6 +170,8 @@ void Runner::run(Sink& sink) {
   const int64_t begin = monotonic_ns();
   model_.forward(batch);
   const int64_t forwarded = monotonic_ns();
+  sink.before_sampling();
+  if (!guided_.empty()) model_.take_masks();
   sample(sink);
   forward_ns_ = forwarded - begin;
   sample_ns_ = monotonic_ns() - forwarded;

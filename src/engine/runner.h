@@ -21,11 +21,17 @@ class Runner {
     virtual void drawn(Sample&, const SampleResult&, const TokenLogprob* top, int64_t now_ns) = 0;
     virtual void scored(Sample&, int32_t position, const SampleResult&,
                         const TokenLogprob* top) = 0;
+    // A prompt position's final hidden states [dim].
+    virtual void pooled(Sample&, int32_t position, std::span<const float> hidden) = 0;
+    // The forward pass is done: now the masks of guided() must be there.
+    virtual void before_sampling() = 0;
   };
 
   explicit Runner(Model& model);
   // Reads all that a step needs of its sequences, each a Sample: planning on may take their pages.
   void pack(const StepPlan& plan);
+  // Packed samples that a guide steers and that draw: make_mask() is due before they are sampled.
+  const std::vector<Sample*>& guided() const { return guided_; }
   // Runs what was packed. Throws what the model throws.
   void run(Sink& sink);
   // Of the last run: inside the model's forward pass, and its logits and sampling.
@@ -38,9 +44,10 @@ class Runner {
   struct LogitRow {
     Sample* sample;
     int32_t position;  // the token that the row speaks of
-    bool draw;
+    bool draw, pool;  // else score
   };
   void sample(Sink& sink);
+  size_t pool(Sink& sink, size_t begin);
   SampleRow sample_row(const LogitRow& row) const;
   static int32_t top_width(const LogitRow& row) {
     return row.draw ? row.sample->top_width() : row.sample->prompt_top_width();
@@ -57,6 +64,8 @@ class Runner {
   std::vector<Group> groups_;
   std::vector<int32_t> logit_rows_;  // [logit rows] rows of the batch
   std::vector<LogitRow> wanted_;     // [logit rows]
+  std::vector<Sample*> guided_;
+  std::vector<float> hidden_;          // [max_logit_rows, dim], from the first embedding on
   int32_t max_context_ = 0;
   double keys_ = 0;
   int64_t forward_ns_ = 0, sample_ns_ = 0;

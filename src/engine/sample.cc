@@ -1,6 +1,7 @@
 #include "engine/sample.h"
 
 #include <algorithm>
+#include <cmath>
 #include <new>
 
 #include "engine/request.h"
@@ -20,7 +21,7 @@ void append_move(T& to, T& from) {
 size_t Output::bytes() const {
   return text.size() + message.size() + tokens.size() * sizeof(int32_t) +
          (logprobs.size() + prompt_logprobs.size()) * sizeof(float) +
-         (top.size() + prompt_top.size()) * sizeof(TokenLogprob);
+         (top.size() + prompt_top.size()) * sizeof(TokenLogprob) + embedding.size() * sizeof(float);
 }
 
 void Output::clear() {
@@ -31,6 +32,7 @@ void Output::clear() {
   prompt_logprobs.clear();
   prompt_top.clear();
   has_prompt_logprobs = false;
+  embedding.clear();
   finish = Finish::none;
   error = Status::ok;
   message.clear();
@@ -42,6 +44,7 @@ void Output::append(Output& more) {
   append_move(tokens, more.tokens);
   append_move(logprobs, more.logprobs);
   append_move(top, more.top);
+  append_move(embedding, more.embedding);
   if (more.has_prompt_logprobs) {
     prompt_logprobs.swap(more.prompt_logprobs);
     prompt_top.swap(more.prompt_top);
@@ -76,6 +79,43 @@ Sample::Sample(Request& request, uint32_t index, const std::vector<int32_t>& pro
     staged_.has_prompt_logprobs = unscored_ >= prompt_tokens;
     if (unscored_ < prompt_tokens) logits_from = 0;
   }
+  if (p.embedding != Embedding::none) unpooled_ = p.embedding == Embedding::mean ? 0 : prompt_tokens - 1;
+  if (pools()) logits_from = unpooled_;
+  if (p.guide) {
+    mask_.resize(static_cast<size_t>((request_.setup_.vocab + 31) / 32));
+    guide_state_ = p.guide->start();
+  }
+}
+
+Sample::~Sample() {
+  if (params().guide) params().guide->release(guide_state_);
+}
+
+void Sample::make_mask() noexcept {
+  try {
+    params().guide->mask(guide_state_, mask_.data());
+  } catch (const std::bad_alloc&) {
+    std::fill(mask_.begin(), mask_.end(), 0u);  // no token can be drawn, and that ends it
+    mask_failed_ = true;
+  }
+}
+
+void Sample::pool(int32_t position, std::span<const float> hidden) {
+  if (!pooled_.size()) pooled_.assign(hidden.size(), 0.0);
+  for (size_t i = 0; i < hidden.size(); ++i) pooled_[i] += static_cast<double>(hidden[i]);
+  unpooled_ = logits_from = position + 1;
+  if (pools()) return;
+  logits_from = std::numeric_limits<int32_t>::max();
+  double sum = 0;
+  for (const double v : pooled_) sum += v * v;
+  if (!std::isfinite(sum)) {
+    end_with_error(Status::internal, "embedding: the model's hidden states are no numbers");
+    return;
+  }
+  // Of length 1, so the mean's divisor makes no difference.
+  const double inverse = sum > 0 ? 1.0 / std::sqrt(sum) : 0.0;
+  staged_.embedding.resize(pooled_.size());
+  for (size_t i = 0; i < pooled_.size(); ++i) staged_.embedding[i] = static_cast<float>(pooled_[i] * inverse);
 }
 
 const SamplingParams& Sample::params() const {
@@ -137,6 +177,10 @@ void Sample::add_token(int32_t token, float logprob, const TokenLogprob* top, in
   }
   if (p.penalizes()) count(token, false);
   request_.show_token(now_ns);
+  if (p.guide && !p.guide->push(guide_state_, token)) {
+    end_with_error(Status::internal, cat("guide: token ", token, " was drawn though it may not come"));
+    return;
+  }
 
   const bool known = tokenizer && token < tokenizer->vocab_size();
   if (!held && p.ends_at(token)) {
@@ -155,6 +199,10 @@ void Sample::add_token(int32_t token, float logprob, const TokenLogprob* top, in
       end(Finish::stop);
       return;
     }
+  }
+  if (p.guide && p.guide->exhausted(guide_state_)) {
+    end(Finish::stop);
+    return;
   }
   if (generated() >= p.max_tokens) end(Finish::length);
 }

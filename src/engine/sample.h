@@ -3,7 +3,9 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -19,6 +21,7 @@ class Request;
 class Sample : public Sequence {
  public:
   Sample(Request& request, uint32_t index, const std::vector<int32_t>& prompt);
+  ~Sample();
   Sample(const Sample&) = delete;
   Sample& operator=(const Sample&) = delete;
 
@@ -36,8 +39,19 @@ class Sample : public Sequence {
   // Tokens that may not be drawn next (min_tokens), or empty.
   const std::vector<int32_t>* forbidden() const;
   const std::vector<TokenCount>& counts() const { return counts_; }
+  // Tokens that the guide allows next, as make_mask() last found them; null without a guide.
+  const uint32_t* mask() const { return mask_.empty() ? nullptr : mask_.data(); }
+  bool mask_failed() const { return mask_failed_; }  // for want of memory
+  // From any thread, while no token is added.
+  void make_mask() noexcept;
+  // Whether hidden states of prompt positions from unpooled() on are wanted.
+  bool pools() const { return unpooled_ < prompt_tokens; }
+  int32_t unpooled() const { return unpooled_; }
 
   void add_prompt_logprob(int32_t position, float logprob, const TokenLogprob* top);
+  // Hidden states [dim] of a prompt position, in order of positions: sums stay the same however the
+  // prompt was cut.
+  void pool(int32_t position, std::span<const float> hidden);
   // Appends a drawn token and decides whether it ends the sample.
   void add_token(int32_t token, float logprob, const TokenLogprob* top, int64_t now_ns);
   void end(Finish finish);
@@ -63,6 +77,11 @@ class Sample : public Sequence {
   std::vector<TokenCount> counts_;
   std::unordered_map<int32_t, size_t> count_at_;
   int32_t unscored_ = 0;
+  int32_t unpooled_ = std::numeric_limits<int32_t>::max();
+  std::vector<double> pooled_;  // [dim]
+  std::vector<uint32_t> mask_;  // [vocab bits], with a guide
+  Guide::State guide_state_;
+  bool mask_failed_ = false;
   Output staged_;
 
   // under the request's mutex

@@ -97,6 +97,22 @@ class Decoder final : public Model {
     return work_.logits;
   }
 
+  void take_masks() override {
+    if (masks_.empty()) return;
+    const size_t bytes = mask_bytes();
+    for (size_t i = 0; i < masks_.size(); ++i)
+      exec_.device->upload(mask_storage_.as<std::byte>() + i * bytes, masks_[i],
+                           sizeof(uint32_t) * static_cast<size_t>(div_up(config_.vocab, 32)));
+    masks_.clear();
+  }
+
+  void hidden(int32_t begin, int32_t count, float* out) override {
+    if (begin < 0 || count < 0 || begin + count > device_batch_.logit_row_count)
+      fail(Status::internal, "hidden: rows ", begin, " + ", count, " were not kept");
+    exec_.device->download(out, work_.h + int64_t{begin} * config_.dim,
+                           sizeof(float) * static_cast<size_t>(count) * static_cast<size_t>(config_.dim));
+  }
+
   void sample(SampleResult* results, TokenLogprob* top, int32_t top_stride) override {
     if (!device_batch_.samples || top_stride < 0 || (top_stride > 0 && !top))
       fail(Status::internal, "sample: the batch says nothing of its rows, or no room for the best");
@@ -148,7 +164,24 @@ class Decoder final : public Model {
     return n ? staging_.add(std::span<const T>(values, static_cast<size_t>(n))) : nullptr;
   }
 
+  // A row's mask on the device, on cache lines of its own.
+  size_t mask_bytes() const {
+    return round_up(sizeof(uint32_t) * static_cast<size_t>(div_up(config_.vocab, 32)), size_t{64});
+  }
+
+  // Where take_masks() will put the mask that a row names.
+  const uint32_t* place_of_mask(const uint32_t* host) {
+    if (masks_.size() == static_cast<size_t>(limits_.max_seqs))
+      fail(Status::internal, "batch: more than ", limits_.max_seqs, " rows with masks");
+    if (!mask_storage_.bytes())
+      mask_storage_ = DeviceBuffer(*exec_.device, mask_bytes() * static_cast<size_t>(limits_.max_seqs));
+    masks_.push_back(host);
+    return reinterpret_cast<const uint32_t*>(mask_storage_.as<std::byte>() +
+                                             (masks_.size() - 1) * mask_bytes());
+  }
+
   const SampleRow* add_samples(std::span<const SampleRow> samples) {
+    masks_.clear();
     if (samples.empty()) return nullptr;
     for (size_t i = 0; i < samples.size(); ++i) {
       SampleRow& row = rows_[i];
@@ -156,6 +189,7 @@ class Decoder final : public Model {
       row.counts = add_array(row.counts, row.count_n);
       row.bias = add_array(row.bias, row.bias_n);
       row.forbidden = add_array(row.forbidden, row.forbidden_n);
+      if (row.allowed) row.allowed = place_of_mask(row.allowed);
     }
     return staging_.add(std::span<const SampleRow>(rows_.data(), samples.size()));
   }
@@ -245,6 +279,7 @@ class Decoder final : public Model {
     }
     work_.scratch = at;
     rows_.resize(rows);
+    masks_.reserve(static_cast<size_t>(limits_.max_seqs));
     // Room for the best 32 of every row, or for one row of the whole vocabulary.
     const auto logit_rows = static_cast<size_t>(limits_.max_logit_rows);
     results_ = DeviceBuffer(
@@ -275,6 +310,8 @@ class Decoder final : public Model {
   Staging staging_;
   DeviceBuffer results_;         // of a slice: what was drawn, then the best tokens
   std::vector<SampleRow> rows_;  // [max_rows] on their way to the device
+  std::vector<const uint32_t*> masks_;  // host memory, to be taken; at most max_seqs
+  DeviceBuffer mask_storage_;           // [max_seqs, mask_bytes()], from the first mask on
   DeviceBatch device_batch_;
   int32_t slice_begin_ = 0, slice_rows_ = 0;  // of the last logits()
 };

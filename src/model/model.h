@@ -76,6 +76,12 @@ class Model {
   // Logits of kept rows [begin, begin + count), count <= max_logit_rows; device memory
   // [count, vocab], valid until the next call.
   virtual const float* logits(int32_t begin, int32_t count) = 0;
+  // Uploads the masks that batch.samples name (SampleRow::allowed). Between forward() and the first
+  // sample(): the host memory they point to is read here, no earlier.
+  virtual void take_masks() {}
+  // The final hidden states, after the last norm, of kept rows [begin, begin + count) to host memory
+  // [count, dim].
+  virtual void hidden(int32_t begin, int32_t count, float* out) = 0;
   // Samples the rows of the last logits() call with their entries of batch.samples. Host arrays out:
   // results [count]; top [count, top_stride].
   virtual void sample(SampleResult* results, TokenLogprob* top, int32_t top_stride) = 0;

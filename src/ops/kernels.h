@@ -210,7 +210,7 @@ struct TokenCount {
 };
 
 // Everything that picks a token from one row of logits. Order: logit_bias, repetition, presence and
-// frequency penalty, forbidden tokens, temperature, top_k, top_p, min_p, draw.
+// frequency penalty, forbidden tokens, those not allowed, temperature, top_k, top_p, min_p, draw.
 struct SampleRow {
   float temperature;  // 0: greedy (lowest id wins a tie)
   int32_t top_k;      // 0: off
@@ -224,6 +224,8 @@ struct SampleRow {
   int32_t bias_n;
   const int32_t* forbidden;  // [forbidden_n]: tokens that may not come (min_tokens)
   int32_t forbidden_n;
+  // [vocab bits] or null: token t may come if bit t % 32 of allowed[t / 32] is set (guides).
+  const uint32_t* allowed;
   int32_t n_logprobs;  // top entries wanted; -1: the whole vocabulary, by id; -2: none at all
   int32_t given;       // >= 0: do not draw, report this token's logprob (prompt_logprobs)
 };

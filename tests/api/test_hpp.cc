@@ -82,6 +82,24 @@ void failures_of_creation() {
   CHECK(!inspected && inspected.error().code == ORLOP_E_NOT_FOUND);
 }
 
+void chat_outputs() {
+  using orlop::ChatOutput;
+  static_assert(std::is_move_constructible_v<ChatOutput> && !std::is_copy_constructible_v<ChatOutput>);
+  CHECK(ChatOutput::create("{}").error().code == ORLOP_E_INVALID_ARGUMENT);
+  CHECK(ChatOutput().push("x").error().code == ORLOP_E_INVALID_ARGUMENT);
+  Result<ChatOutput> made = ChatOutput::create("{\"format\":\"hermes\",\"reasoning\":true}");
+  CHECK(made && *made);
+  if (!made) return;
+  ChatOutput output = *std::move(made);
+  CHECK(*output.push("<think>Hm.</think>So") ==
+        "[{\"type\":\"reasoning\",\"text\":\"Hm.\"},{\"type\":\"content\",\"text\":\"So\"}]");
+  CHECK(*output.push("<tool_call>{\"name\":\"f\",\"argum") == "[]");
+  CHECK(*output.push("ents\":{}}", true) ==
+        "[{\"type\":\"tool_call\",\"index\":0,\"name\":\"f\"},"
+        "{\"type\":\"tool_arguments\",\"index\":0,\"text\":\"{}\"}]");
+  CHECK(output.push("x").error().code == ORLOP_E_INVALID_ARGUMENT);
+}
+
 void empty_handles() {
   Engine engine;
   Request request;
@@ -336,6 +354,7 @@ int main(int argc, char** argv) {
   } else {
     results();
     quoting();
+    chat_outputs();
     failures_of_creation();
     empty_handles();
   }

@@ -127,6 +127,7 @@ class FakeModel : public Model {
     ++moved_in;
   }
   void sync() override {}
+  void hidden(int32_t, int32_t, float*) override {}  // dim is 0
 
   void forward(const Batch& b) override {
     const int now = ++forwards;

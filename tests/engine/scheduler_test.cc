@@ -33,8 +33,13 @@ TEST(pool_counts_references) {
   PagePool pool(3);
   const int32_t a = pool.take(), b = pool.take();
   CHECK(a != b && pool.free() == 1 && pool.used() == 2);
+  CHECK(pool.shared() == 0);
   pool.share(a);
-  CHECK(!pool.release(a));
+  CHECK(pool.shared() == 1);
+  pool.share(a);
+  CHECK(pool.shared() == 1);  // pages, not holders
+  CHECK(!pool.release(a) && pool.shared() == 1);
+  CHECK(!pool.release(a) && pool.shared() == 0);
   CHECK(pool.release(a));
   CHECK(pool.release(b));
   CHECK(pool.available() == 3);
@@ -54,7 +59,7 @@ TEST(cached_pages_are_available) {
   CHECK(pool.used() == 1 && pool.cached() == 2 && pool.free() == 1 && pool.available() == 3);
   CHECK(pool.oldest() == b && pool.owner(b) == 8);
   pool.share(b);
-  CHECK(pool.oldest() == a && pool.cached() == 1 && pool.used() == 2);
+  CHECK(pool.oldest() == a && pool.cached() == 1 && pool.used() == 2 && pool.shared() == 0);
   CHECK(!pool.release(b));
   CHECK(pool.oldest() == a);  // given back before b
   CHECK(pool.forget(a) && pool.oldest() == b);

@@ -290,6 +290,53 @@ TEST(logit_changes) {
   }
 }
 
+// A mask is a bias of -infinity on every other token, and last in order.
+TEST(only_allowed_tokens) {
+  Random random(91);
+  for (const IsaUnderTest& isa : isas()) {
+    for (const int vocab : {1, 31, 32, 33, 70, 1000}) {
+      std::vector<float> x(static_cast<size_t>(vocab));
+      for (float& v : x) v = random.normal(2);
+      std::vector<uint32_t> allowed(static_cast<size_t>((vocab + 31) / 32), 0);
+      std::vector<TokenLogprob> others;
+      const int share = vocab == 1000 ? 20 : 500;  // of a thousand
+      for (int t = 0; t < vocab; ++t) {
+        if (t == vocab / 2 || random.below(1000) < share)
+          allowed[static_cast<size_t>(t / 32)] |= uint32_t{1} << t % 32;
+        else
+          others.push_back({t, -infinity});
+      }
+      for (const float temperature : {0.0f, 1.0f, 50.0f}) {
+        for (uint64_t position = 0; position < 20; ++position) {
+          SampleRow masked = plain();
+          masked.temperature = temperature;
+          masked.seed = 7;
+          masked.position = position;
+          masked.top_p = position % 2 ? 0.9f : 1.0f;
+          masked.top_k = position % 3 ? 0 : 5;
+          masked.n_logprobs = 0;
+          SampleRow biased = masked;
+          masked.allowed = allowed.data();
+          biased.bias = others.data();
+          biased.bias_n = static_cast<int32_t>(others.size());
+          const Result got = sample(isa, 1, x, vocab, {masked}), want = sample(isa, 1, x, vocab, {biased});
+          const int token = got.picked[0].token;
+          CHECK(token == want.picked[0].token && got.picked[0].logprob == want.picked[0].logprob);
+          CHECK(token >= 0 && (allowed[static_cast<size_t>(token / 32)] >> token % 32 & 1));
+        }
+      }
+      SampleRow none = plain();
+      std::fill(allowed.begin(), allowed.end(), 0u);
+      none.allowed = allowed.data();
+      CHECK(one(isa, x, none) == -1);
+      const TokenLogprob force[] = {{0, 1000.0f}};  // no bias lifts what is not allowed
+      none.bias = force;
+      none.bias_n = 1;
+      CHECK(one(isa, x, none) == -1);
+    }
+  }
+}
+
 TEST(draws_follow_the_distribution) {
   Random random(3);
   const std::vector<float> x = random.normals(60, 1.5f);

@@ -151,6 +151,20 @@ def test_statistics(fresh):
     assert stats["pages_used"] == 0 < stats["pages_cached"]
 
 
+def test_shared_pages_show(fresh):
+    request = fresh.async_generate(tokens=[4] * 65, n=3, max_tokens=400, ignore_eos=True)
+    until = time.monotonic() + 20
+    while (stats := fresh.stats)["pages_shared"] == 0 and time.monotonic() < until:
+        time.sleep(0.0005)
+    assert stats["pages_shared"] == 64 // 16  # the prompt's, held by three samples
+    request.cancel()
+    request.result()
+    until = time.monotonic() + 20
+    while fresh.stats["pages_shared"] and time.monotonic() < until:
+        time.sleep(0.001)
+    assert fresh.stats["pages_shared"] == 0
+
+
 def steps_of(prompt, **config):
     with orlop.Engine(tiny / "llama", kv_bytes=8_000_000, threads=1, **config) as engine:
         before = engine.stats["steps"]

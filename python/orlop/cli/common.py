@@ -55,7 +55,7 @@ class CommandParser(argparse.ArgumentParser):
             return self.forms[words[0]].parse_known_args(words[1:], namespace)
         end = words.index("--") if "--" in words else len(words)
         # --kv_dtype is --kv-dtype: configuration keys may be spelled as they are.
-        head, tail = [_dashed(word) for word in words[:end]], words[end:]
+        head, tail = _stated([_dashed(word) for word in words[:end]]), words[end:]
         for options in self._options:
             namespace, head = options.parse_known_args(head, namespace)
         return super().parse_known_args(head + tail, namespace)
@@ -66,6 +66,18 @@ def _dashed(word: str) -> str:
     if not name.startswith("--") or " " in name:
         return word
     return name.replace("_", "-") + equals + value
+
+
+def _stated(words: list[str]) -> list[str]:
+    """A switch without its value means true: --enable-prefix-cache."""
+    switches = {
+        "--" + name.replace("_", "-") for name, s in _engine.items() if s.get("type") is yes_or_no
+    }
+    following = [*words[1:], ""]
+    return [
+        word + "=true" if word in switches and after not in ("true", "false") else word
+        for word, after in zip(words, following)
+    ]
 
 
 def positive(text: str) -> int:
@@ -129,6 +141,7 @@ def counts(text: str) -> list[int]:
 
 
 # Keys of the engine's configuration; the options spell them with dashes or underscores.
+_switch: dict[str, Any] = {"type": yes_or_no, "nargs": "?", "const": True, "metavar": "true|false"}
 _engine: dict[str, dict[str, Any]] = {
     "device": {"help": "default: cpu"},
     "compute": {"help": "bf16, int8, a8 or fp32; default: best for weights and machine"},
@@ -156,8 +169,9 @@ _engine: dict[str, dict[str, Any]] = {
         "help": "prefill gives way so that running streams keep this time between tokens; 0: off",
     },
     "scheduling": {"choices": ("fair", "fcfs"), "help": "default: fair"},
-    "enable_prefix_cache": {"type": yes_or_no, "help": "default: true"},
-    "enable_cpu_prefix_swap": {"type": yes_or_no, "help": "a second tier in host memory"},
+    "enable_prefix_cache": {**_switch, "help": "default: true"},
+    "enable_guided_decoding": {**_switch, "help": "guides' tables are made while loading"},
+    "enable_cpu_prefix_swap": {**_switch, "help": "a second tier in host memory"},
     "cpu_prefix_bytes": {"type": positive, "help": "bytes of that tier"},
     "chunked_prefill": {"type": yes_or_no, "help": "default: true"},
     "output_bytes": {"type": positive, "help": "output a request may leave untaken"},

@@ -20,7 +20,7 @@ bool better(const Candidate& a, const Candidate& b) {
 bool changes_logits(const SampleRow& p) {
   const bool penalties = p.repetition_penalty != 1.0f || p.presence_penalty != 0.0f ||
                          p.frequency_penalty != 0.0f;
-  return p.bias_n > 0 || p.forbidden_n > 0 || (penalties && p.count_n > 0);
+  return p.allowed || p.bias_n > 0 || p.forbidden_n > 0 || (penalties && p.count_n > 0);
 }
 
 // Sums that left the numbers behind: what is not a number cannot be chosen, what is above all
@@ -28,6 +28,16 @@ bool changes_logits(const SampleRow& p) {
 float tame(float v) {
   if (v != v) return -infinity;
   return std::min(v, std::numeric_limits<float>::max());
+}
+
+void keep_allowed(const uint32_t* allowed, int32_t vocab, float* logits) {
+  for (int32_t begin = 0; begin < vocab; begin += 32) {
+    const uint32_t word = allowed[begin / 32];
+    if (word == ~uint32_t{0}) continue;
+    const int32_t n = std::min(32, vocab - begin);
+    for (int32_t i = 0; i < n; ++i)
+      if (!(word >> i & 1)) logits[begin + i] = -infinity;
+  }
 }
 
 void change_logits(const SampleRow& p, int32_t vocab, float* logits) {
@@ -49,6 +59,7 @@ void change_logits(const SampleRow& p, int32_t vocab, float* logits) {
   }
   for (int32_t i = 0; i < p.forbidden_n; ++i)
     if (known(p.forbidden[i])) logits[p.forbidden[i]] = -infinity;
+  if (p.allowed) keep_allowed(p.allowed, vocab, logits);
 }
 
 double weight_of(const Candidate* c, int64_t n) {
