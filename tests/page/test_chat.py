@@ -29,6 +29,18 @@ def test_streams(tab):
     assert tab.page.locator("#context-use").inner_text().endswith("of 2,048 tokens of context")
 
 
+def test_a_model_without_defaults_is_not_drawn_from_as_it_is(tab, server):
+    """What the fields show is what is sent."""
+    assert server.stats()["engine"]["sampling"]["temperature"] == 1
+    sent = []
+    tab.page.on("request", lambda r: r.url.endswith("/completions") and sent.append(r.post_data_json))
+    tab.setting(max_tokens="4", top_p="0.5")
+    tab.send("Hello.")
+    tab.wait_answer()
+    assert tab.page.get_attribute("#s-temperature", "placeholder") == "0.7"
+    assert sent[0]["temperature"] == 0.7 and sent[0]["top_p"] == 0.5 and "top_k" not in sent[0]
+
+
 def test_is_what_the_api_says(tab, server):
     """The page sends what is set, and shows what comes, to the letter."""
     sent = []

@@ -9,7 +9,8 @@ const short = new Intl.NumberFormat("en", { notation: "compact", maximumFraction
 const none = "–";
 
 const rate = (v) => (v === null ? none : v > 0 && v < 10 ? v.toFixed(1) : whole.format(v));
-const percent = (share) => (share > 0 && share < 0.01 ? "< 1 %" : `${Math.round(share * 100)} %`);
+const percent = (share) =>
+  (share > 0 && share < 0.01 ? "< 1 %" : share > 0.99 && share < 1 ? "> 99 %" : `${Math.round(share * 100)} %`);
 const plural = (n, word) => `${whole.format(n)} ${word}${n === 1 ? "" : "s"}`;
 
 export function seconds(v) {
@@ -122,18 +123,18 @@ export class Dashboard {
     this.#live(now);
   }
 
-  // Each live request's pages: those that it shares with the prefix cache, and its own.
+  // Each live request's pages: those that it found in the prefix cache, and its own.
   #live(now) {
     const most_rows = 8;
     const page = now.engine?.block_size ?? 16;
     const live = now.live ?? [];
     const rows = live.slice(0, most_rows).map((r) => {
       const tokens = r.prompt_tokens + r.generated_tokens;
-      return { r, pages: Math.ceil(tokens / page), shared: Math.floor(r.cached_tokens / page) };
+      return { r, pages: Math.ceil(tokens / page), found: Math.floor(r.cached_tokens / page) };
     });
     const most = Math.max(1, ...rows.map((row) => row.pages));
     const place = by_id("live");
-    rows.forEach(({ r, pages, shared }, i) => {
+    rows.forEach(({ r, pages, found }, i) => {
       let node = place.children[i];
       if (!node) {
         node = document.createElement("li");
@@ -145,9 +146,9 @@ export class Dashboard {
       }
       const many = r.samples > 1 ? `, ${r.samples} samples` : "";
       set(node.firstChild, r.state === "waiting" ? `waits for ${seconds(r.age)}${many}`
-        : `${plural(pages, "page")}${shared ? `, ${whole.format(shared)} shared` : ""}, ${seconds(r.age)}${many}`);
-      stack(node.lastChild, [{ name: "shared", share: shared / most }, { name: "used", share: Math.max(0, pages - shared) / most },
-                             { name: "rest", share: 1 - Math.max(pages, shared) / most }]);
+        : `${plural(pages, "page")}${found ? `, ${whole.format(found)} from the cache` : ""}, ${seconds(r.age)}${many}`);
+      stack(node.lastChild, [{ name: "cached", share: found / most }, { name: "used", share: Math.max(0, pages - found) / most },
+                             { name: "rest", share: 1 - Math.max(pages, found) / most }]);
     });
     while (place.children.length > rows.length) place.lastElementChild.remove();
     const more = live.length - rows.length + (now.live_more ?? 0);
@@ -159,8 +160,10 @@ export class Dashboard {
     const s = now.stats;
     const page = now.engine?.block_size;
     const cells = Math.ceil(s.pages_total / Math.min(s.pages_total, 320));
-    const rows = [["used", "In use", s.pages_used], ["cached", "Cached prefixes", s.pages_cached], ["free", "Free", s.pages_free]];
-    grid(by_id("pages"), s.pages_total, rows.slice(0, 2).map(([name, , pages]) => ({ name, pages })),
+    const shared = s.pages_shared ?? 0;
+    const rows = [["shared", "Shared", shared], ["used", "In one use", s.pages_used - shared],
+                  ["cached", "Cached", s.pages_cached], ["free", "Free", s.pages_free]];
+    grid(by_id("pages"), s.pages_total, rows.slice(0, 3).map(([name, , pages]) => ({ name, pages })),
          `${plural(s.pages_total, "KV page")}: ${rows.map(([, term, n]) => `${whole.format(n)} ${term.toLowerCase()}`).join(", ")}`);
     list(by_id("pages-legend"), rows.map(([name, term, n]) => ({ name, term, value: whole.format(n) })));
     set(by_id("pages-note"), `${plural(s.pages_total, "page")}${page ? ` of ${page} tokens` : ""}${cells > 1 ? `, about ${cells} a square` : ""}`);
@@ -218,7 +221,7 @@ export class Dashboard {
     const e = now.engine ?? {};
     const rows = [
       ["Architecture", [e.arch, e.layers && `${e.layers} layers`, e.dim && `width ${whole.format(e.dim)}`].filter(Boolean).join(", ")],
-      ["Weights", [e.quant, bytes(e.weight_bytes)].filter(Boolean).join(", ")],
+      ["Weights", [e.quant === "none" ? "as stored" : e.quant, bytes(e.weight_bytes)].filter(Boolean).join(", ")],
       ["Computes in", e.compute],
       ["Device", [e.device, e.threads && plural(e.threads, "thread")].filter(Boolean).join(", ")],
       ["Kernels", e.kernels],

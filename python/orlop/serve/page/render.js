@@ -340,6 +340,9 @@ function code_at(text, i, none) {
 }
 
 function mark_at(text, i, none, depth) {
+  let n = 1;
+  while (text[i + n] === text[i]) ++n;
+  if (n > 3) return { end: i + n };  // a line of stars is no mark
   for (const [mark, name] of marks) {
     if (!text.startsWith(mark, i)) continue;
     if (none.has(mark) || is_space(text[i + mark.length])) continue;
@@ -358,8 +361,6 @@ function mark_at(text, i, none, depth) {
     }
     none.add(mark);
   }
-  let n = 1;  // a run that opens nothing is text
-  while (text[i + n] === text[i]) ++n;
   return { end: i + n };
 }
 

@@ -13,6 +13,8 @@ const sources = {
 };
 const initial = { model: "", system: "", temperature: "", top_p: "", top_k: "", min_p: "", max_tokens: "1024", seed: "", guide: "", sources: {} };
 
+const calmer = { temperature: 0.7, top_p: 0.95 };
+
 const store = {
   get(name) {
     try { return sessionStorage.getItem(name); } catch { return null; }
@@ -26,6 +28,7 @@ export { store };
 export class Settings {
   #values = { ...initial };
   #opener = null;
+  #calmer = {};
 
   // changed(what): after any change; what: "key" or "values"
   constructor(changed) {
@@ -82,8 +85,10 @@ export class Settings {
     }
     this.fallback_model = stats.model ?? "";
     const sampling = stats.engine?.sampling ?? {};
+    // A model that states nothing is drawn from as it is, which makes small ones ramble.
+    this.#calmer = sampling.temperature === 1 && sampling.top_p === 1 && !sampling.top_k && !sampling.min_p ? calmer : {};
     for (const name of ["temperature", "top_p", "top_k", "min_p"]) {
-      const value = sampling[name];
+      const value = this.#calmer[name] ?? sampling[name];
       by_id(`s-${name}`).placeholder = value == null ? "" : String(Math.round(value * 1e4) / 1e4);
     }
     by_id("s-max_tokens").placeholder = "Until the context is full";
@@ -103,7 +108,7 @@ export class Settings {
   // The request's fields, but for the messages.
   body() {
     const v = this.#values;
-    const out = { stream: true, stream_options: { include_usage: true } };
+    const out = { stream: true, stream_options: { include_usage: true }, ...this.#calmer };
     const model = v.model || this.fallback_model;
     if (model) out.model = model;
     for (const name of Object.keys(numbers)) if (v[name] !== "") out[name] = Number(v[name]);
