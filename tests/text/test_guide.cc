@@ -118,10 +118,12 @@ void random_rules(Maker& m, std::mt19937& rng) {
         break;
       }
       case 4:
-        if (pick(3) == 0)
+        // Counts that stay numbers, of bodies that end in calls.
+        if (pick(4) == 0)
           e.push_back(m.rules.empty());
         else
-          e.push_back(m.rep(m.any(parts), pick(20), 20 + pick(3)));
+          e.push_back(m.rep(m.seq({m.any(parts), m.rules.call(pick(rules))}), pick(4), 18 + pick(3)));
+        if (pick(3) == 0) e.push_back(m.rep(m.any(parts), pick(20), 20 + pick(3)));
         break;
     }
   }
@@ -237,6 +239,21 @@ TEST(counts) {
   Maker o;
   const auto nothing = o.guide(o.rep(o.rep(o.lit("a"), 0, 2), 50, 70));
   for (size_t i = 0; i < 150; ++i) CHECK(takes(*nothing, std::string(i, 'a')) == (i <= 140));
+}
+
+// A body that ends in a call: the loop goes on from where that returns to.
+TEST(counted_lists) {
+  Maker m;
+  const auto item = m.rules.declare("item");
+  const Expr more = m.rep(m.seq({m.lit(","), m.rules.call(item)}), 1, 19);
+  m.rules.define(item, m.any({m.lit("x"), m.seq({m.lit("["), m.rules.call(item), more, m.lit("]")})}));
+  const auto g = m.guide(m.rules.call(item));
+  std::string text = "[x";
+  for (int i = 1; i <= 20; ++i) {
+    CHECK(begins(*g, text) && takes(*g, text + "]") == (i >= 2));
+    text += i % 2 ? ",x" : ",[[x,x],x,x]";
+  }
+  CHECK(!begins(*g, text));
 }
 
 TEST(recursion) {

@@ -134,7 +134,7 @@ void Machine::visit(Item i) {
 void Machine::finish(uint32_t entity, uint32_t frame) {
   for (const Edge& e : frames_[frame]) {
     work(1);
-    if (e.entity == entity) resume(entity, e.node, e.counts, e.parent);
+    if (e.entity == entity) resume(e.node, e.counts, e.parent);
   }
   const Program::Entity& called = program_.entities[entity];
   for (uint32_t i = 0; i < called.returns_count; ++i) {
@@ -142,13 +142,13 @@ void Machine::finish(uint32_t entity, uint32_t frame) {
     const uint32_t node = program_.first[called.returns_begin + i];
     const Program::Node& n = program_.nodes[node];
     if (n.op == Op::loop)
-      resume(entity, node, zero_, frame);
+      resume(node, zero_, frame);
     else
       add(n.b, frame);
   }
 }
 
-void Machine::resume(uint32_t entity, uint32_t node, uint32_t counts, uint32_t parent) {
+void Machine::resume(uint32_t node, uint32_t counts, uint32_t parent) {
   if (counts == 0) return add(node, parent);
   const Program::Node& loop = program_.nodes[node];
   // Once more through.
@@ -157,7 +157,7 @@ void Machine::resume(uint32_t entity, uint32_t node, uint32_t counts, uint32_t p
   work(run_.size());
   if (run_.back().last >= loop.begin) add(loop.b, parent);
   const uint32_t more = normal_counts(run_, loop);
-  if (more != 0) enter({entity, node, more, parent});
+  if (more != 0) enter({loop.a, node, more, parent});
 }
 
 // Of the counts with which the loop may run once more: those that matter, as sorted intervals. Among

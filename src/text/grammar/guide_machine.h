@@ -75,7 +75,7 @@ class Machine {
   void close();                      // todo_ -> items_
   void visit(Item i);
   void finish(uint32_t entity, uint32_t frame);
-  void resume(uint32_t entity, uint32_t node, uint32_t counts, uint32_t parent);
+  void resume(uint32_t node, uint32_t counts, uint32_t parent);
   void call(const Program::Node& n, uint32_t node, uint32_t parent);
   void enter(Edge edge);
   void enter_group(uint32_t group);
