@@ -74,10 +74,13 @@ def test_configuration_keys_are_options():
         for name in (key, key.replace("_", "-")):
             assert getattr(parse("chat", "M", f"--{name}", str(value)), key) == value
             assert getattr(parse("bench", f"--{name}={value}", "M"), key) == value
-    for key in ("enable_prefix_cache", "enable_cpu_prefix_swap", "chunked_prefill", "quant_symmetric"):
+    for key in ("enable_prefix_cache", "enable_guided_decoding", "enable_cpu_prefix_swap",
+                "chunked_prefill", "quant_symmetric"):
         for word, value in (("true", True), ("false", False)):
             assert getattr(parse("run", "M", "x", f"--{key}", word), key) is value
-        assert "true or false" in run("run", "M", "x", f"--{key}", "1", code=2).stderr
+        assert "true or false" in run("run", "M", "x", f"--{key}=1", code=2).stderr
+        args = parse("run", "M", f"--{key}", "x")  # alone it means true
+        assert getattr(args, key) is True and args.prompt == ["x"]
     for key in ("enable_prefix_cache", "enable_guided_decoding", "enable_cpu_prefix_swap"):
         assert getattr(parse("chat", "M", f"--{key}", "-q"), key) is True
     assert "unrecognized" in run("chat", "M", "--debug_poison", "true", code=2).stderr

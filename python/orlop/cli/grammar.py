@@ -33,7 +33,8 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "grammar",
         help="check a text against a schema, regular expression or grammar",
-        description="Tools for guided output. They need no model.",
+        description="Tools for guided output (a JSON schema, a regular expression, a grammar, a choice). "
+        "They need no model.",
     )
     parser.set_defaults(parser=parser)
     forms = parser.add_subparsers(
@@ -222,6 +223,8 @@ def report(verdict: Verdict, data: bytes) -> list[str]:
     """What a person reads."""
     if verdict.complete:
         return [f"accepted: {_bytes(verdict.size)}"]
+    if verdict.size == 0:
+        return ["not complete: the text is empty"]
     if verdict.accepted == verdict.size:
         begin = _shown(data.decode(errors="replace"))
         return [
