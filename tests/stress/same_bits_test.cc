@@ -19,6 +19,7 @@
 #include "engine/engine.h"
 #include "format/checkpoint.h"
 #include "model/model.h"
+#include "stress/guides.h"
 #include "stress/tiny_gguf.h"
 
 namespace orlop::test {
@@ -54,7 +55,7 @@ struct Ask {
 // What one sample gave.
 struct Answer {
   std::vector<int32_t> tokens;
-  std::vector<float> logprobs, prompt_logprobs;
+  std::vector<float> logprobs, prompt_logprobs, embedding;
   std::vector<TokenLogprob> top, prompt_top;
   Finish finish = Finish::none;
   Status error = Status::ok;
@@ -125,6 +126,7 @@ std::vector<Answer> collect(Request& request, size_t samples, int64_t pause_us) 
       a.prompt_logprobs = o->prompt_logprobs;
       a.prompt_top = o->prompt_top;
     }
+    a.embedding.insert(a.embedding.end(), o->embedding.begin(), o->embedding.end());
     a.finish = o->finish;
     a.error = o->error;
     a.message = o->message;
@@ -184,6 +186,18 @@ std::vector<Ask> random_asks(Random& random, int32_t vocab) {
     if (once_in(random, 4)) g.prompt_logprobs = one_of(random, {0, 2, logprobs_all});
     g.priority = static_cast<int32_t>(below(random, 201)) - 100;
     if (once_in(random, 3)) g.cache_salt = "a";
+    if (once_in(random, 4)) {
+      g.guide = guides(vocab)[below(random, guides(vocab).size())];
+      g.ignore_eos = false;
+      g.logit_bias.clear();
+      g.min_tokens = 0;
+    } else if (once_in(random, 8)) {
+      g.embedding = once_in(random, 2) ? Embedding::mean : Embedding::last;
+      g.n = 1;
+      g.prompt_logprobs = logprobs_off;
+      g.max_tokens = 0;
+      g.min_tokens = 0;
+    }
 
     if (once_in(random, 2)) clock += static_cast<int64_t>(below(random, 3000));
     a.arrives_us = clock;
@@ -241,7 +255,7 @@ Setup random_setup(Random& random, KvType kv) {
 
 struct Totals {
   uint64_t histories = 0, samples = 0, cancelled = 0, preemptions = 0, hit_tokens = 0, host_in = 0,
-           tokens = 0;
+           tokens = 0, guided = 0, embedded = 0;
 } totals;
 
 // What differs, or an empty text.
@@ -265,6 +279,7 @@ std::string compare(const Answer& got, const Answer& want, bool cancelled) {
   }
   if (!same_bits(got.logprobs, want.logprobs)) return "logprobs";
   if (!same_bits(got.top, want.top)) return "best tokens";
+  if (!same_bits(got.embedding, want.embedding)) return "embedding";
   if (!same_bits(got.prompt_logprobs, want.prompt_logprobs)) return "prompt logprobs";
   if (!same_bits(got.prompt_top, want.prompt_top)) return "best tokens of the prompt";
   return "";
@@ -305,6 +320,8 @@ void play(Running& r, const std::vector<Ask>& asks, const std::vector<std::vecto
       CHECK(wrong.empty());
       ++totals.samples;
       totals.cancelled += got[i][n].finish == Finish::cancelled;
+      totals.guided += asks[i].given.guide && got[i][n].finish == Finish::stop;
+      totals.embedded += !got[i][n].embedding.empty();
       totals.tokens += got[i][n].tokens.size();
     }
   EngineStats s = r.engine->stats();
@@ -414,15 +431,17 @@ int run(int argc, char** argv) {
   }
   const Totals& t = totals;
   std::printf(
-      "%llu histories, %llu samples (%llu cancelled), %llu tokens, %llu preemptions, %llu "
+      "%llu histories, %llu samples (%llu cancelled, %llu guided to an end, %llu embeddings), %llu tokens, %llu preemptions, %llu "
       "cached prompt tokens, %llu pages back from the host, %.1f s\n",
       static_cast<unsigned long long>(t.histories), static_cast<unsigned long long>(t.samples),
-      static_cast<unsigned long long>(t.cancelled), static_cast<unsigned long long>(t.tokens),
+      static_cast<unsigned long long>(t.cancelled), static_cast<unsigned long long>(t.guided),
+      static_cast<unsigned long long>(t.embedded), static_cast<unsigned long long>(t.tokens),
       static_cast<unsigned long long>(t.preemptions), static_cast<unsigned long long>(t.hit_tokens),
       static_cast<unsigned long long>(t.host_in), seconds());
   CHECK(t.histories > 0);
   // A test of what happened to nobody would show nothing.
   if (argc == 1) CHECK(t.cancelled > 0 && t.preemptions > 0 && t.hit_tokens > 0 && t.host_in > 0);
+  if (argc == 1) CHECK(t.guided > 0 && t.embedded > 0);
   return failures() ? 1 : 0;
 }
 
