@@ -26,6 +26,8 @@ look() {
     have npm || wanted+=(npm)
     # Other processors, emulated: the cross compiler brings its C library.
     have aarch64-linux-gnu-g++ || wanted+=(g++-aarch64-linux-gnu)
+    # The live page's tests.
+    have chromium || have chromium-browser || have google-chrome || wanted+=(chromium)
     have qemu-aarch64 && have qemu-x86_64 || wanted+=(qemu-user)
   fi
 }

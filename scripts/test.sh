@@ -29,6 +29,8 @@ stage "Python tests" python_tests tests/python
 on_the_guard() {
   ORLOP_TEST_DEVICE=guard python_tests tests/python/test_{asyncio,errors,generate,params,sharing,state,tiny}.py
 }
+stage "server" python_tests tests/server
+stage "live page" python_tests tests/page
 stage "Python on the guard" on_the_guard
 ORLOP_TEMPLATE_TOOL=$BUILD/tests/text/template_tool stage "chat templates" python_tests tests/text
 # Kernels of an ISA are not built with the checks: on what else runs, one kind of them tells all.
