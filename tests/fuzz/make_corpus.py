@@ -325,7 +325,33 @@ def guide_source_seeds():
                                        "parallel": False}).encode()
 
 
+def schema_seeds():
+    node = {"type": "object", "properties": {"v": {"type": "integer"}, "c": {"items": {"$ref": "#"}}},
+            "required": ["v"], "additionalProperties": False}
+    yield from (json.dumps(s).encode() for s in (
+        {}, True, node, {"enum": ["a", "ab", 1, 2.0, None, [{"k": "é"}]]},
+        {"type": ["string", "null"], "minLength": 1, "maxLength": 3, "pattern": "^[a-z]+$"},
+        {"type": "string", "format": "date", "title": "t"}, {"type": "string", "format": "uri", "maxLength": 30},
+        {"type": "integer", "minimum": -12, "exclusiveMaximum": 3456, "multipleOf": 7},
+        {"type": "number", "exclusiveMinimum": -0.5, "maximum": 10.25},
+        {"type": "array", "prefixItems": [{"const": 1}, {"type": "null"}], "items": False, "minItems": 1},
+        {"type": "array", "items": [True], "additionalItems": {"type": "boolean"}, "maxItems": 4},
+        {"type": "object", "patternProperties": {"^a": {"type": "integer"}, "b$": {"minimum": 3}},
+         "additionalProperties": {"type": "string"}, "minProperties": 1, "maxProperties": 3},
+        {"oneOf": [{"type": "integer"}, {"type": "object", "properties": {"k": {"const": "a"}}, "required": ["k"]},
+                   {"type": "object", "properties": {"k": {"const": "b"}}, "required": ["k"]}]},
+        {"allOf": [{"anyOf": [{"minimum": 1}, {"maxLength": 2}]}, {"$ref": "#/$defs/a~1b%20"}],
+         "$defs": {"a/b ": {"type": ["integer", "string"], "nullable": True}}},
+    ))
+
+
 WORDS = {
+    "schema": ["type", "object", "string", "integer", "number", "array", "null", "properties", "required",
+               "additionalProperties", "patternProperties", "$ref", "#/$defs/", "$defs", "anyOf", "oneOf", "allOf",
+               "enum", "const", "items", "prefixItems", "additionalItems", "pattern", "format", "date-time",
+               "ipv6", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength",
+               "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "uniqueItems", "nullable",
+               "1e300", "-1", "true", "false", "[a-z]{2,3}", "\\\\p{L}"],
     "chat_output": ["<tool_call>", "</tool_call>", "<think>", "</think>", "<|python_tag|>", "<|im_end|>",
                     "<|eot_id|>", "name", "arguments", "parameters", "null", "true", "\\u00e9", "}}"],
     "quant": ["quant_method", "gptq", "awq", "fp8", "compressed-tensors", "bits", "group_size",

@@ -29,6 +29,9 @@ class GrammarSampler {
 
   bool any() const { return cost_[static_cast<size_t>(rules_.root())] != none; }
 
+  // About the steps that the shortest text takes.
+  uint32_t shortest() const { return cost_[static_cast<size_t>(rules_.root())]; }
+
   // Grows freely for about so many steps, then ends as soon as it can.
   std::string sample(std::mt19937_64& random, int32_t steps = 300) const {
     std::string out;
