@@ -10,13 +10,11 @@
 
 #include "text/chat_output_ends.h"
 #include "text/chat_output_json.h"
+#include "text/chat_output_tags.h"
 
 namespace orlop {
 namespace {
 
-constexpr std::string_view think_open = "<think>", think_close = "</think>";
-constexpr std::string_view hermes_open = "<tool_call>", hermes_close = "</tool_call>";
-constexpr std::string_view llama3_open = "<|python_tag|>";
 // White space that is held until what follows says whether it belongs to the content.
 constexpr size_t max_space = 1024;
 // Of a call before its name and arguments have begun, or of its name after its arguments.
@@ -478,33 +476,6 @@ bool Parser::after() {
 }
 
 }  // namespace
-
-std::optional<ToolFormat> tool_format(std::string_view name) {
-  if (name == "hermes") return ToolFormat::hermes;
-  if (name == "llama3") return ToolFormat::llama3;
-  if (name == "json") return ToolFormat::json;
-  if (name == "none") return ToolFormat::none;
-  return std::nullopt;
-}
-
-ToolFormat template_tool_format(std::string_view chat_template) {
-  const auto has = [&](std::string_view mark) {
-    return chat_template.find(mark) != std::string_view::npos;
-  };
-  if (has(hermes_open)) return ToolFormat::hermes;
-  if (has(llama3_open) || has("ipython")) return ToolFormat::llama3;
-  return ToolFormat::json;
-}
-
-bool template_has_reasoning(std::string_view chat_template) {
-  return chat_template.find(think_open) != std::string_view::npos ||
-         chat_template.find(think_close) != std::string_view::npos;
-}
-
-bool leaves_reasoning_open(std::string_view prompt) {
-  const size_t last = prompt.find_last_not_of(json_space);
-  return last != std::string_view::npos && prompt.substr(0, last + 1).ends_with(think_open);
-}
 
 std::unique_ptr<ChatOutputParser> ChatOutputParser::create(const ChatOutputOptions& options) {
   return std::make_unique<Parser>(options);

@@ -1,107 +1,16 @@
 // The grammar of tool calls: what is drawn from it comes back from the parser as calls that validate,
 // and what it leaves free is content.
 #include <algorithm>
-#include <functional>
-#include <limits>
 
 #include "chat_output_seen.h"
+#include "grammar_sampler.h"
 #include "../check.h"
 #include "text/grammar/guide.h"
-#include "text/utf8.h"
 
 using namespace orlop;
 using namespace orlop::test;
 
 namespace {
-
-using Expr = Rules::Expr;
-
-// Draws texts of a grammar at random. Past a depth it takes the shortest way out.
-class Sampler {
- public:
-  Sampler(const Rules& rules, uint64_t seed) : rules_(rules), random_(seed) {
-    height_.assign(rules.nodes().size(), never);
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (size_t i = 0; i < height_.size(); ++i) {
-        const uint64_t h = height_of(rules.nodes()[i]);
-        if (h < height_[i]) height_[i] = h, changed = true;
-      }
-    }
-  }
-  std::string draw() {
-    std::string out;
-    draw(rules_.root(), 0, out);
-    return out;
-  }
-
- private:
-  static constexpr uint64_t never = std::numeric_limits<uint64_t>::max();
-  using Node = Rules::Node;
-  using Kind = Rules::Kind;
-
-  Expr part(const Node& n, size_t i) const { return rules_.parts()[n.begin + i]; }
-  uint64_t height(Expr e) const { return height_[static_cast<size_t>(e)]; }
-  uint64_t height_of(const Node& n) const {
-    uint64_t h = 0;
-    switch (n.kind) {
-      case Kind::empty:
-      case Kind::literal:
-      case Kind::chars: return 0;
-      case Kind::sequence:
-        for (size_t i = 0; i < n.count; ++i) h = std::max(h, height(part(n, i)));
-        break;
-      case Kind::choice:
-        h = never;
-        for (size_t i = 0; i < n.count; ++i) h = std::min(h, height(part(n, i)));
-        break;
-      case Kind::repeat:
-        if (n.a > 0) h = height(part(n, 0));
-        break;
-      case Kind::call: h = height(rules_.rules()[static_cast<size_t>(n.a)].body); break;
-    }
-    return h == never ? never : h + 1;
-  }
-
-  size_t below(size_t n) { return static_cast<size_t>(random_() % n); }
-
-  void draw(Expr e, int depth, std::string& out) {
-    const Node& n = rules_.nodes()[static_cast<size_t>(e)];
-    switch (n.kind) {
-      case Kind::empty: break;
-      case Kind::literal: out.append(rules_.bytes(), n.begin, n.count); break;
-      case Kind::chars: {
-        const CharRange r = rules_.ranges()[n.begin + below(n.count)];
-        const uint32_t size = std::min<uint32_t>(r.last - r.first + 1, below(4) ? 96 : 0x110000);
-        utf8_append(out, r.first + static_cast<uint32_t>(below(size)));
-        break;
-      }
-      case Kind::sequence:
-        for (size_t i = 0; i < n.count; ++i) draw(part(n, i), depth + 1, out);
-        break;
-      case Kind::choice: {
-        size_t take = below(n.count);
-        for (size_t i = 0; i < n.count; ++i)
-          if (depth > 60 ? height(part(n, i)) < height(part(n, take)) : height(part(n, take)) == never)
-            take = i;
-        draw(part(n, take), depth + 1, out);
-        break;
-      }
-      case Kind::repeat: {
-        int32_t times = n.a;
-        if (depth <= 60 && height(part(n, 0)) != never)
-          while ((n.b == Rules::unbounded || times < n.b) && below(4)) ++times;
-        for (; times > 0; --times) draw(part(n, 0), depth + 1, out);
-        break;
-      }
-      case Kind::call: draw(rules_.rules()[static_cast<size_t>(n.a)].body, depth + 1, out); break;
-    }
-  }
-
-  const Rules& rules_;
-  std::mt19937_64 random_;
-  std::vector<uint64_t> height_;
-};
 
 const char* const tools_json = R"([
   {"type": "function", "function": {"name": "get_weather", "description": "x", "strict": true, "parameters": {
@@ -183,11 +92,12 @@ TEST(drawn_calls_come_back) {
     for (const OrderedJson& choice : {OrderedJson("required"), named}) {
       for (const bool parallel : {false, true}) {
         const Rules rules = rules_of(format, choice, parallel);
-        Sampler sampler(rules, 5);
+        const GrammarSampler sampler(rules);
+        std::mt19937_64 random(5);
         size_t most = 0;
         std::vector<std::string> names;
         for (int i = 0; i < rounds; ++i) {
-          const std::string text = sampler.draw();
+          const std::string text = sampler.sample(random);
           const Seen seen = take_apart(text, options_of(format), i % 2 ? 7 : 0);
           const bool good = seen.content().empty() && !seen.calls().empty() && calls_hold(seen);
           if (!good) std::fprintf(stderr, "%s\n  gave %s\n", text.c_str(), seen.line().c_str());
@@ -210,10 +120,11 @@ TEST(drawn_text_with_calls) {
   for (const ToolFormat format : formats) {
     for (const char* choice : {"auto", "none"}) {
       const Rules rules = rules_of(format, choice, true);
-      Sampler sampler(rules, 9);
+      const GrammarSampler sampler(rules);
+      std::mt19937_64 random(9);
       int with = 0, without = 0;
       for (int i = 0; i < rounds; ++i) {
-        const std::string text = sampler.draw();
+        const std::string text = sampler.sample(random);
         const Seen seen = take_apart(text, options_of(format), i % 2 ? 5 : 0);
         CHECK(calls_hold(seen));
         if (seen.calls().empty()) {
@@ -237,7 +148,8 @@ TEST(written_as_templates_do) {
       {ToolFormat::json, "{\"name\": \"now\", \"arguments\": {}}"}};
   for (const auto& [format, text] : rows) {
     const Rules rules = rules_of(format, now, false);
-    CHECK(Sampler(rules, 1).draw() == text);
+    std::mt19937_64 random(1);
+    CHECK(GrammarSampler(rules).sample(random) == text);
   }
 }
 
