@@ -11,11 +11,10 @@ import time
 import httpx
 from load import body_of, many
 
-count = int(os.environ.get("ORLOP_TEST_STREAMS") or 64)
-tokens = 24
+count = int(os.environ.get("ORLOP_TEST_STREAMS") or 48)
 
 
-def test_survivors_equal_their_lone_runs(server):
+def survive(server, count, tokens):
     server.idle()
     outcomes = asyncio.run(many("127.0.0.1", server.port, server.model, count, tokens, 0.3))
     server.idle()
@@ -30,6 +29,17 @@ def test_survivors_equal_their_lone_runs(server):
     stats = server.stats()
     assert stats["requests"]["failed"] == 0 and stats["requests"]["active"] == 0
     assert server.process.poll() is None and not [e for e in server.errors if "Traceback" in e]
+
+
+def test_survivors_equal_their_lone_runs(server):
+    survive(server, count, 16)
+
+
+def test_a_storm(chat_server):
+    """Many more, of a model that answers at once, with fewer pages than they want."""
+    before = chat_server.stats()["stats"]["preemptions"]
+    survive(chat_server, 256, 200)
+    assert chat_server.stats()["stats"]["preemptions"] > before
 
 
 def test_health_is_instant_while_busy(server):

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from .._engine import Engine
+from .._engine import Engine, inspect
 from .._logging import logger, set_log_level
 from . import common
 
@@ -132,7 +132,8 @@ def _run(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     config = {key: getattr(args, key) for key in common.engine_keys() if getattr(args, key) is not None}
-    config.setdefault("enable_guided_decoding", True)  # its tables are made while loading
+    if inspect(args.model).get("tokenizer"):
+        config.setdefault("enable_guided_decoding", True)  # its tables are made while loading
     start = time.monotonic()
     bar = None if args.quiet else common._Progress()
 

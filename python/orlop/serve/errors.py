@@ -10,6 +10,7 @@ from typing import Any
 from starlette.responses import Response
 
 from .. import errors as library
+from .openapi_schemas import schemas
 
 
 class ApiError(Exception):
@@ -55,6 +56,9 @@ def invalid(param: str | None, message: str, code: str | None = None) -> ApiErro
 
 # The engine's names of what requests call otherwise.
 _names = {"stop_tokens": "stop_token_ids", "tokens": "prompt"}
+_fields = {
+    name for kind in ("Chat", "Completion", "Embedding") for name in schemas[f"{kind}Request"]["properties"]
+} | {"tokens"}
 _first_word = re.compile(r"([A-Za-z_]+)[\s:\[]")
 
 
@@ -76,10 +80,10 @@ def from_library(
         code = "unsupported_value" if isinstance(error, library.UnsupportedError) else "invalid_value"
         word = _first_word.match(text)
         param = _names.get(word[1], word[1]) if word else None
-        if guide is not None and (param is None or param in ("guide", "guide_source")):
-            param = guide
         if param == "prompt":
             param = prompt
+        elif param not in _fields:
+            param = guide
         return ApiError(400, text, param=param, code=code)
     if isinstance(error, library.DeadlineError):
         return ApiError(504, text, code="deadline_exceeded")

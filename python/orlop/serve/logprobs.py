@@ -6,6 +6,7 @@ from typing import Any
 
 from .. import _native
 from .._engine import Engine
+from ..errors import InvalidArgumentError
 
 
 class TokenTexts:
@@ -21,7 +22,10 @@ class TokenTexts:
         if known is None:
             if len(self._known) > 50_000:
                 self._known.clear()
-            raw = self._engine.token_bytes(token)
+            try:
+                raw = self._engine.token_bytes(token)
+            except InvalidArgumentError:  # a padding row of the output matrix
+                raw = b""
             known = self._known[token] = (raw.decode(errors="replace"), raw)
         return known
 

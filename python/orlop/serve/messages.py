@@ -52,6 +52,8 @@ def _content(value: Any, path: str) -> str | None:
         return value
     if not isinstance(value, list):
         raise wrong_type(path + ".content", "a string or an array of parts", value)
+    if not value:
+        raise invalid(path + ".content", f"{path}.content has no parts", "missing_content")
     texts = []
     for i, part in enumerate(value):
         where = f"{path}.content[{i}]"
