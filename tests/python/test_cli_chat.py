@@ -37,6 +37,10 @@ def say(show, text, until="tokens/s"):
     return seen + show.read("> ")
 
 
+def save(show, file):
+    say(show, f"/save {file}", until=f" in {file}")  # more than the echo of the command has
+
+
 def leave(show):
     show.send("\x04")
     assert show.end() == 0
@@ -60,7 +64,7 @@ def test_ctrl_c_stops_the_answer_only(model_path, tmp_path):
     show.read("ended by cancelled")
     assert time.monotonic() - before < 5
     show.read("> ")
-    say(show, f"/save {file}", until=str(file))
+    save(show, file)
     user, answer = saved(file)
     assert user["role"] == "user" and answer["role"] == "assistant"
     assert 0 < len(answer["content"]) < 4000  # what was said until then
@@ -148,7 +152,7 @@ def test_several_lines_on_a_terminal(model_path, tmp_path):
     show.send("one \\\n")
     show.read("... ")
     say(show, "two")
-    say(show, f"/save {file}", until=str(file))
+    save(show, file)
     found = [message["content"] for message in saved(file) if message["role"] == "user"]
     assert found == ["/exit is a word\nand so is quit", "one \ntwo"]
     leave(show)
@@ -165,7 +169,7 @@ def test_pasting(model_path, tmp_path):
     show.send("\x1b[200~def f(x):\n\treturn x\nWhat is this?\x1b[201~")
     show.send("\n")
     show.read("tokens/s")
-    say(show, f"/save {file}", until=str(file))
+    save(show, file)
     assert saved(file)[0]["content"] == "def f(x):\n\treturn x\nWhat is this?"
     leave(show)
 
@@ -189,7 +193,7 @@ def test_history_survives(model_path, tmp_path):
     show.send("\x10\x10")  # Ctrl-P twice: past the red one
     show.send("\n")  # the recalled message ends in its second line, and goes as it was
     show.read("tokens/s")
-    say(show, f"/save {file}", until=str(file))
+    save(show, file)
     assert saved(file)[0]["content"] == "one \\\ntwo"
     leave(show)
     assert "\x1b[31m" not in show.seen
@@ -404,8 +408,8 @@ def test_a_full_context_loses_old_turns_at_once(engine, capsys):
     params = {"temperature": 0.0, "max_tokens": 8, "ignore_eos": True}
     session = Session(engine, "Be brief.", params, show_stats=False)
     losses = 0
-    for _ in range(60):
-        session.turn("Tell me about ships. " * 12)
+    for _ in range(18):
+        session.turn("Tell me about ships. " * 40)
         said = capsys.readouterr().err
         losses += "forgetting its oldest turn" in said
         if said:
@@ -413,7 +417,7 @@ def test_a_full_context_loses_old_turns_at_once(engine, capsys):
         if "forgetting" in said:
             assert session.count() <= 2048 * 3 // 4 + 16
         assert session.messages[0]["role"] == "user" and session.system == "Be brief."
-    assert 1 <= losses <= 8, losses
+    assert 1 <= losses <= 6, losses
 
 
 def test_a_message_that_never_fits(model_path):
