@@ -352,7 +352,8 @@ def test_figures_of_nothing():
 
 
 def test_events_are_taken_apart_anywhere():
-    stream = b": ping\r\n\r\ndata: a\r\n\r\nevent: x\ndata:b\ndata: c\n\n\n\ndata: \xc3\xa9\n\nid: 1\n\ndata: left"
+    stream = b": ping\r\n\r\ndata: a\r\n\r\nevent: x\ndata:b\ndata: c\n\n\n\n"
+    stream += b"data: \xc3\xa9\n\nid: 1\n\ndata: left"
     for width in range(1, len(stream)):
         found = []
         events = Events(lambda data, now: found.append((data, now)))

@@ -43,7 +43,8 @@ def make_parser(prog: str) -> common.CommandParser:
         metavar="SECONDS", help="that a request may take (default 600)")
     what = options.add_argument_group("requests")
     add = what.add_argument
-    add("--api", choices=tuple(_paths), help="default: by the URL's path or the prompts, else completions")
+    add("--api", choices=tuple(_paths),
+        help="default: by the URL's path or the prompts, else completions")
     add("--model", help="default: the first that the server lists")
     add("--prompt-tokens", type=spread, default=(128, 128), metavar="N|A-B",
         help="random words of about so many tokens (default 128); A-B: evenly spread")

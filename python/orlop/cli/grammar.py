@@ -33,8 +33,8 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "grammar",
         help="check a text against a schema, regular expression or grammar",
-        description="Tools for guided output (a JSON schema, a regular expression, a grammar, a choice). "
-        "They need no model.",
+        description="Tools for guided output (a JSON schema, a regular expression, a grammar, a "
+        "choice). They need no model.",
     )
     parser.set_defaults(parser=parser)
     forms = parser.add_subparsers(
