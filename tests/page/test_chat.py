@@ -215,17 +215,18 @@ def test_errors_are_readable(tab):
     tab.allowed.append("status of 400")
     tab.setting(max_tokens="")
     tab.send("word " * 3000)
-    alert = tab.page.locator(".theirs .alert").last
+    alert = tab.page.locator(".theirs .alert")
     alert.wait_for()
     words = alert.inner_text()
     assert "2048" in words.replace(",", "") and "{" not in words  # names the context, and is not JSON
     assert alert.get_attribute("role") == "alert"
     assert tab.page.locator(".theirs .foot button", has_text="Try again").is_visible()
-    # A failed turn leaves no trace in the next request.
-    tab.page.click("#reset")
+    # The failed exchange leaves no trace in the next request.
     tab.setting(max_tokens="8")
     tab.send("Hello.")
     tab.wait_answer()
+    assert tab.page.locator(".turn").count() == 4
+    assert not tab.page.locator("text=Try again").is_visible()
 
 
 def test_bad_settings_are_told_at_the_field(tab):
@@ -280,6 +281,31 @@ def test_conversation_survives_a_reload_and_ends_with_new_chat(tab):
     tab.page.reload()
     assert tab.page.locator(".turn").count() == 0
     assert "system prompt" in tab.page.locator("#active-settings").inner_text()
+
+
+@pytest.mark.parametrize("height", [500, 300])
+def test_the_view_follows_until_one_scrolls_up(open_tab, server, height):
+    """Where the conversation scrolls, and on a short screen where the page does."""
+    tab = open_tab(server, viewport={"width": 700, "height": height})
+    page = tab.page
+    place = "(() => { const e = document.getElementById('log');" \
+            " return getComputedStyle(e).overflowY === 'visible' ? document.scrollingElement : e; })()"  # fmt: skip
+    rest = f"{place}.scrollHeight - {place}.scrollTop - {place}.clientHeight"
+    tab.setting(max_tokens="400", temperature="0.8", seed="5")
+    tab.send("Write a long story with many short paragraphs.")
+    tab.wait_words(1000)
+    page.wait_for_timeout(200)
+    assert page.evaluate(rest) < 80 and not page.locator("#latest").is_visible()
+    page.evaluate(f"{place}.scrollTop = 20")
+    page.locator("#latest").wait_for()
+    before = len(tab.answer())
+    tab.wait_words(before + 60)
+    assert page.evaluate(f"{place}.scrollTop") == 20  # it stays where the reader is
+    page.click("#latest")
+    page.wait_for_timeout(200)
+    assert page.evaluate(rest) < 80
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#send:not([hidden])")
 
 
 def test_again_and_copy(tab, browser):

@@ -108,6 +108,7 @@ for (const button of views)
   button.addEventListener("click", () => {
     document.body.dataset.view = button.dataset.show;
     for (const b of views) b.setAttribute("aria-pressed", String(b === button));
+    if (button.dataset.show === "chat") chat.shown();
   });
 
 poll();

@@ -58,6 +58,7 @@ export class Chat {
       this.submit();
     });
     this.log.addEventListener("scroll", () => this.#scrolled(), { passive: true });
+    addEventListener("scroll", () => this.#scrolled(), { passive: true });
     this.log.addEventListener("click", (e) => {
       if (e.target.dataset?.copy !== "code") return;
       copy(e.target, e.target.closest("figure").querySelector("code").textContent);
@@ -126,8 +127,12 @@ export class Chat {
 
   #messages() {
     const out = this.settings.system ? [{ role: "system", content: this.settings.system }] : [];
-    for (const { role, content, failed } of this.#turns)
-      if (!failed || content) out.push({ role, content });
+    // An exchange that failed before its first word is not part of the conversation.
+    this.#turns.forEach(({ role, content, failed }, i) => {
+      const answer = role === "user" ? this.#turns[i + 1] : null;
+      if ((failed && !content) || (answer?.failed && !answer.content)) return;
+      out.push({ role, content });
+    });
     return out;
   }
 
@@ -161,7 +166,7 @@ export class Chat {
           over = true;
           break;
         }
-        over = this.#take(turn, JSON.parse(data)) || over;
+        over = this.#take(turn, parse(data)) || over;
       }
       if (!over) throw new ApiError("The stream broke off before the answer was complete.", 0);
     } catch (error) {
@@ -290,14 +295,26 @@ export class Chat {
     this.prompt.style.height = `${this.prompt.scrollHeight + 2}px`;
   }
 
+  // On a short screen it is the page that scrolls, not the log.
+  get #scroller() {
+    return getComputedStyle(this.log).overflowY === "visible" ? document.scrollingElement : this.log;
+  }
+
   #scrolled() {
-    this.#follow = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 40;
+    const { scrollHeight, scrollTop, clientHeight } = this.#scroller;
+    if (!clientHeight) return;  // the other view is shown
+    this.#follow = scrollHeight - scrollTop - clientHeight < 40;
     by_id("latest").hidden = this.#follow;
   }
 
   #to_end() {
-    this.log.scrollTop = this.log.scrollHeight;
+    this.#scroller.scrollTop = this.#scroller.scrollHeight;
     by_id("latest").hidden = true;
+  }
+
+  // The view is shown again.
+  shown() {
+    if (this.#follow) this.#to_end();
   }
 }
 
@@ -313,6 +330,14 @@ function words_on(turn) {
   const cached = usage?.prompt_tokens_details?.cached_tokens;
   if (cached) words.push(`${count.format(cached)} of ${count.format(usage.prompt_tokens)} prompt tokens from the cache`);
   return words.join(" · ");
+}
+
+function parse(data) {
+  try {
+    return JSON.parse(data);
+  } catch {
+    throw new ApiError("The server sent something that this page does not understand.", 0);
+  }
 }
 
 const duration = (ms) => (ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`);
@@ -427,9 +452,11 @@ class TurnView {
     alert.setAttribute("role", "alert");
     const tools = make("span", "tools");
     tools.append(...actions);
+    this.retry = tools;
     this.foot.replaceChildren(alert, tools);
   }
 
+  // Only the last answer can be asked for again.
   last(is) {
     if (this.retry) this.retry.hidden = !is;
   }

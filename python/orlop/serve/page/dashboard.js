@@ -66,6 +66,7 @@ export class Dashboard {
   draw() {
     const now = this.#history.last;
     if (!now?.stats) return;
+    by_id("cards").hidden = false;
     this.base = this.#history.base(this.#span);
     this.#rates(now);
     this.#requests(now);
@@ -161,7 +162,7 @@ export class Dashboard {
     const page = now.engine?.block_size;
     const cells = Math.ceil(s.pages_total / Math.min(s.pages_total, 320));
     const shared = s.pages_shared ?? 0;
-    const rows = [["shared", "Shared", shared], ["used", "In one use", s.pages_used - shared],
+    const rows = [["shared", "In use, shared", shared], ["used", "In use, alone", s.pages_used - shared],
                   ["cached", "Cached", s.pages_cached], ["free", "Free", s.pages_free]];
     grid(by_id("pages"), s.pages_total, rows.slice(0, 3).map(([name, , pages]) => ({ name, pages })),
          `${plural(s.pages_total, "KV page")}: ${rows.map(([, term, n]) => `${whole.format(n)} ${term.toLowerCase()}`).join(", ")}`);
