@@ -79,7 +79,13 @@ bool agrees(Guide& g, Guide::State s, const std::string& text, Oracle& oracle, c
               !bit(mask, last + 1) && !bit(mask, last + 2);
   bool some = false;
   ++counts.masks;
+  // Of the other bytes none is in the grammars.
+  const std::string_view bytes = "abcx!\x80\x82\x98\x9f\xa9\xac\xc3\xe2\xf0\xff";
   for (int32_t t = 0; t < last - 1; ++t) {
+    if (t < 256 && bytes.find(static_cast<char>(t)) == bytes.npos) {
+      // U+00EA, U+20AD and U+1F601 end in other bytes: what is allowed of these is asked below.
+      if (!bit(mask, t)) continue;
+    }
     oracle.read(text + tokens[static_cast<size_t>(t)]);
     const bool expected = oracle.prefix() && !tokens[static_cast<size_t>(t)].empty();
     some |= expected;
@@ -134,12 +140,6 @@ void random_rules(Maker& m, std::mt19937& rng) {
 }  // namespace
 
 TEST(agrees_with_the_oracle) {
-  std::vector<std::string> tokens;
-  const auto trie = trie_of({"a", "b", "c", "aa", "ab", "abab", "ba", "bc", "aaa", "\xc3\xa9", "\xc3",
-                             "\xa9", "\xc3\xa9\xc3", "\xe2\x82\xac", "\xe2\x82", "\xac", "\xf0\x9f", "\x98\x80",
-                             "a\xf0\x9f\x98", "\x80", "", "abc", "x"},
-                            &tokens, false);
-  // Without single bytes this vocabulary could not write all: give it those that the grammars use.
   std::vector<std::string> full;
   const auto all = trie_of({"aa", "ab", "abab", "ba", "aaa", "\xc3\xa9", "\xc3\xa9\xc3", "\xe2\x82\xac",
                             "\xe2\x82", "\xf0\x9f", "\x98\x80", "a\xf0\x9f\x98", "", "abc", "a\xc3"},
@@ -164,7 +164,6 @@ TEST(agrees_with_the_oracle) {
       Guide::State s = g->start();
       std::string text;
       for (int step = 0; step < 5 && good; ++step) {
-        // Only some of the single bytes, so that the oracle's time goes to what may happen.
         good = agrees(*g, s, text, oracle, *all, full, counts);
         const auto mask = mask_of(*g, s, *all);
         std::vector<int32_t> allowed;
@@ -512,6 +511,177 @@ TEST(hostile_rules) {
     g->push_bytes(state, std::string(400, 'a'));
     g->release(state);
   });
+}
+
+// A JSON text of strings with and without lengths, numbers, nested lists: masks come from plain tokens,
+// other tokens and what is known already, and must be what taking each token says.
+Expr json_like(Maker& m) {
+  const CharRange digits[] = {{'0', '9'}, {'a', 'f'}};
+  const Expr hex = m.rep(m.rules.chars(digits), 4, 4);
+  const Expr plain = m.cls({{0x20, 0x21}, {0x23, 0x5b}, {0x5d, 0xd7ff}, {0xe000, 0x10ffff}});
+  const Expr escape =
+      m.seq({m.lit("\\"), m.any({m.cls({{'"', '"'}, {'\\', '\\'}, {'n', 'n'}}), m.seq({m.lit("u"), hex})})});
+  const Expr one = m.any({plain, escape});
+  const auto string = [&](int32_t least, int32_t most) {
+    return m.seq({m.lit("\""), m.rep(one, least, most), m.lit("\"")});
+  };
+  const auto value = m.rules.declare("value");
+  const Expr list = m.seq({m.lit("["), m.rules.call(value),
+                           m.rep(m.seq({m.lit(","), m.rules.call(value)}), 0, 30), m.lit("]")});
+  const Expr number = m.seq({m.rep(m.lit("-"), 0, 1), m.rep(m.cls({{'0', '9'}}), 1, 20)});
+  const Expr words = m.seq({m.lit("'"), m.rep(m.cls({{'a', 'z'}, {'A', 'Z'}, {' ', ' '}}), 5, inf), m.lit("'")});
+  m.rules.define(value, m.any({string(0, inf), m.seq({m.lit("s"), string(3, 40)}),
+                               m.seq({m.lit("t"), string(20, inf)}), list, number, words}));
+  return m.rules.call(value);
+}
+
+std::vector<std::string> random_tokens(std::mt19937& rng, int count) {
+  const std::string parts[] = {"a",  "b", " ", "the", "e",  "\"", "\\", "\\\"", "]",        ",",
+                               "[",  "1", "9", "-",   "\n", "n",  "u00", "\xc3\xa9", "\xe2\x82", "\xac",
+                               "\xf0\x9f\x98\x80", "\"]", "\",\"", "s\"", "''", "  ", "word"};
+  std::vector<std::string> out;
+  for (int i = 0; i < count; ++i) {
+    std::string t;
+    for (unsigned n = 1 + rng() % (i % 40 ? 5 : 150); n > 0; --n) t += parts[rng() % std::size(parts)];
+    out.push_back(t);
+  }
+  return out;
+}
+
+// Masks against taking each token; returns a number that stands for all that was seen.
+uint64_t walk_and_check(Guide& g, const TokenTrie& trie, const std::vector<std::string>& tokens, int texts,
+                        unsigned seed, bool check) {
+  std::mt19937 rng(seed);
+  uint64_t seen = 0;
+  for (int text = 0; text < texts; ++text) {
+    Guide::State s = g.start();
+    const char* const begun[] = {"", "[", "s\"", "t\"", "[[t\"", "'", "[s\"\\u", "[[1],[1,s\"abc"};
+    const std::string_view prefix = begun[rng() % std::size(begun)];
+    CHECK(g.push_bytes(s, prefix) == prefix.size());
+    for (int step = 0; step < 40; ++step) {
+      const auto mask = mask_of(g, s, trie);
+      std::vector<int32_t> allowed;
+      for (int32_t t = 0; t < trie.vocab(); ++t) {
+        if (check) {
+          Guide::State c = g.copy(s);
+          CHECK(g.push(c, t) == bit(mask, t));
+          g.release(c);
+        }
+        if (bit(mask, t) && t + 1 < static_cast<int32_t>(tokens.size())) allowed.push_back(t);
+      }
+      for (const uint32_t word : mask) seen = seen * 1'000'003 + word;
+      CHECK(allowed.empty() == g.exhausted(s));
+      if (allowed.empty()) break;
+      CHECK(g.push(s, allowed[rng() % allowed.size()]));
+    }
+    g.release(s);
+  }
+  return seen;
+}
+
+TEST(plain_tokens) {
+  std::mt19937 rng(7);
+  std::vector<std::string> tokens;
+  const auto trie = trie_of(random_tokens(rng, 800), &tokens);
+  Maker m;
+  const auto g = m.guide(json_like(m), trie);
+  walk_and_check(*g, *trie, tokens, is_short() ? 20 : 300, 1, true);
+  CHECK(trie->bytes() < size_t{4} << 20);
+}
+
+// Few states at once: what no one holds is forgotten, and found again the same.
+TEST(memory_is_bounded) {
+  std::mt19937 rng(8);
+  std::vector<std::string> tokens;
+  const auto trie = trie_of(random_tokens(rng, 500), &tokens);
+  Maker big;
+  const auto all = big.guide(json_like(big), trie);
+  GrammarLimits limits;
+  limits.max_states = 3000;
+  Maker m;
+  m.rules = Rules(limits);
+  const auto few = m.guide(json_like(m), trie);
+  Guide::State held = few->start();
+  CHECK(few->push_bytes(held, "[[\"a") == 4);
+  const auto before = mask_of(*few, held, *trie);
+  const int texts = is_short() ? 40 : 400;
+  CHECK(walk_and_check(*few, *trie, tokens, texts, 3, false) ==
+        walk_and_check(*all, *trie, tokens, texts, 3, false));
+  CHECK(few->bytes() < all->bytes() && few->bytes() < size_t{4} << 20);
+  CHECK(mask_of(*few, held, *trie) == before);  // what is held stays
+  CHECK(few->push_bytes(held, "b\"],-7]") == 7 && few->complete(held));
+  few->release(held);
+
+  // States all held, more than there may be: refused, and well again once they are given back.
+  std::vector<Guide::State> hoard;
+  CHECK_THROWS(invalid_argument, "max_states", {
+    Guide::State s = few->start();
+    hoard.push_back(s);
+    for (int i = 0; i < 4000; ++i) {
+      s = few->copy(s);
+      hoard.push_back(s);
+      CHECK(few->push_bytes(hoard.back(), "[") == 1);
+      s = hoard.back();
+    }
+  });
+  for (const Guide::State s : hoard) few->release(s);
+  CHECK(takes(*few, "[[1,2],3]"));
+
+  // A text of a quarter of a million states.
+  Maker k;
+  const auto counted = k.guide(k.rep(k.any({k.lit("ab"), k.lit("c")}), 0, 1'000'000), trie);
+  Guide::State s = counted->start();
+  size_t most = 0;
+  for (int i = 0; i < (is_short() ? 20 : 250); ++i) {
+    std::string text;
+    for (int n = 0; n < 500; ++n) text += n % 3 ? "ab" : "c";
+    CHECK(counted->push_bytes(s, text) == text.size());
+    mask_of(*counted, s, *trie);
+    most = std::max(most, counted->bytes());
+  }
+  counted->release(s);
+  CHECK(most < size_t{72} << 20);
+}
+
+TEST(states_are_counted) {
+  Maker m;
+  const auto g = m.guide(m.rep(m.lit("ab"), 0, 1000));
+  Guide::State s = g->start();
+  CHECK(g->push_bytes(s, "aba") == 3);
+  const Guide::State one = g->copy(s), two = g->copy(one);
+  CHECK(one.id == s.id && two.id == s.id);
+  Guide::State t = g->start();
+  CHECK(g->push_bytes(t, "abax") == 3 && t.id == s.id);  // equal states are one
+  g->release(t);
+  g->release(one);
+  g->release(two);
+  CHECK(!g->complete(s));
+  g->release(s);
+  CHECK_THROWS(invalid_argument, "not one that was given out", g->complete(s));
+  g->release(s);  // no harm
+  g->release({0});
+  CHECK(takes(*g, "abab"));
+}
+
+// Masks on one thread while the other takes tokens; both see what one alone sees.
+TEST(two_threads) {
+  std::mt19937 rng(9);
+  std::vector<std::string> tokens;
+  const auto trie = trie_of(random_tokens(rng, 600), &tokens);
+  GrammarLimits limits;
+  limits.max_states = 5000;  // forgetting goes on while they work
+  Maker alone, shared;
+  shared.rules = Rules(limits);
+  const auto a = alone.guide(json_like(alone), trie), s = shared.guide(json_like(shared), trie);
+  const int texts = is_short() ? 30 : 300;
+  const uint64_t expected[2] = {walk_and_check(*a, *trie, tokens, texts, 11, false),
+                                walk_and_check(*a, *trie, tokens, texts, 12, false)};
+  uint64_t seen[2] = {0, 0};
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < 2; ++i)
+    threads.emplace_back([&, i] { seen[i] = walk_and_check(*s, *trie, tokens, texts, 11 + i, false); });
+  for (auto& t : threads) t.join();
+  CHECK(seen[0] == expected[0] && seen[1] == expected[1]);
 }
 
 int main(int c, char** v) { return orlop::test::test_main(c, v); }

@@ -1,6 +1,8 @@
 #include "text/grammar/token_trie.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 
 #include "base/checked.h"
 #include "text/utf8.h"
@@ -10,7 +12,7 @@ namespace {
 
 constexpr size_t longest_token = 4096;  // bytes; longer ones are never allowed
 constexpr size_t plain_kept = 8;
-constexpr uint8_t not_plain = 255;
+constexpr uint8_t not_plain = 127;
 
 bool in_ranges(const std::vector<CharRange>& ranges, uint32_t code) {
   const auto it = std::partition_point(ranges.begin(), ranges.end(),
@@ -48,12 +50,19 @@ void PlainTokens::add(uint32_t most, uint32_t* mask) const {
     for (size_t w = 0; w < all.size(); ++w) mask[w] |= all[w];
     return;
   }
-  const auto limit = static_cast<uint8_t>(std::min(most, 254u));
+  // Eight counts at a time: the top bit of (count + 128 - limit - 1) says that the count is above the limit.
+  constexpr uint64_t ones = 0x0101010101010101u, tops = ones << 7;
+  const uint64_t above = ones * (std::min<uint64_t>(most, not_plain - 1) + 1);
   for (size_t w = 0; w < all.size(); ++w) {
-    if (all[w] == 0) continue;
-    const uint8_t* c = count.data() + w * 32;
     uint32_t bits = 0;
-    for (uint32_t i = 0; i < 32; ++i) bits |= static_cast<uint32_t>(c[i] <= limit) << i;
+    for (uint32_t part = 0; part < 4; ++part) {
+      uint64_t counts;
+      std::memcpy(&counts, count.data() + w * 32 + part * 8, 8);
+      if constexpr (std::endian::native == std::endian::big) counts = __builtin_bswap64(counts);
+      const uint64_t within = (((counts | tops) - above) & tops) ^ tops;
+      // The eight top bits side by side.
+      bits |= static_cast<uint32_t>((within >> 7) * 0x0102040810204080u >> 56) << (8 * part);
+    }
     mask[w] |= bits;
   }
 }
