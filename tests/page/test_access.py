@@ -172,7 +172,7 @@ def test_stands_still_if_asked(open_tab, server):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 360])
 def test_axe(open_tab, server, scheme, width):
-    """WCAG 2.2 A and AA as far as axe-core sees. ORLOP_TEST_AXE: the path of its axe.min.js (npm: axe-core)."""
+    """WCAG 2.2 A and AA as far as axe-core sees. ORLOP_TEST_AXE: the path of its axe.min.js."""
     path = os.environ.get("ORLOP_TEST_AXE")
     if not path:
         pytest.skip("ORLOP_TEST_AXE names no axe.min.js")

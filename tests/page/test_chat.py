@@ -191,7 +191,24 @@ def test_renders(tab):
         assert part in html, part
 
 
-@pytest.mark.parametrize("piece", ["*a ", "**a ", "`", "[", "[a](", "- ", "> ", "| a ", "_a", "http://", "```\n", "\n\n", "1. "])
+def test_headings(tab):
+    texts = ["# a #", "# a#", "## #", "# a   ##  ", "#a", "####### a", "# C# and F#"]
+    assert tab.page.evaluate(
+        """async (texts) => {
+          const { Renderer } = await import(new URL('page/render.js', location.href));
+          return texts.map((text) => {
+            const r = new Renderer(document.createElement('div'));
+            r.push(text);
+            r.draw();
+            return r.root.innerHTML;
+          });
+        }""",
+        texts,
+    ) == ["<h3>a</h3>", "<h3>a#</h3>", "<h4></h4>", "<h3>a</h3>", "<p>#a</p>", "<p>####### a</p>", "<h3>C# and F#</h3>"]
+
+
+@pytest.mark.parametrize("piece", ["*a ", "**a ", "`", "[", "[a](", "[a](b", "- ", "> ", "| a ", "_a", "http://", "http://% ",
+                                   "http://%", "```\n", "\n\n", "1. ", "- a\n", "> a\n", "# a", "# a" + " " * 40, "|-|\n", "*_~`[h"])
 def test_long_text_is_drawn_fast(tab, piece):
     """No text makes the renderer take more than linear time, but for its bounded nesting."""
     took = tab.page.evaluate(
@@ -204,11 +221,13 @@ def test_long_text_is_drawn_fast(tab, piece):
             r.draw();
             return performance.now() - start;
           };
-          return time(20000);
+          time(1000);
+          return [time(5000), time(20000)];
         }""",
         piece,
     )
-    assert took < 2000
+    small, large = took
+    assert large < 12 * small + 100, took  # four times the text
 
 
 def test_errors_are_readable(tab):

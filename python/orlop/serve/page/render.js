@@ -66,6 +66,13 @@ const fence_of = (line) => {
   return m && { mark: m[1], lang: m[2].trim().split(/\s/, 1)[0] };
 };
 const heading_of = (line) => /^ {0,3}(#{1,6})[ \t]+(\S.*)$/.exec(line);
+// Hashes may close a heading, too.
+const without_closing = (words) => {
+  const text = words.trimEnd();
+  let end = text.length;
+  while (text[end - 1] === "#") --end;
+  return end < text.length && (end === 0 || text[end - 1] === " ") ? text.slice(0, end).trimEnd() : text;
+};
 const is_rule = (line) => {
   const marks = line.replace(/[ \t]/g, "");
   return marks.length >= 3 && "-*_".includes(marks[0]) && indent_of(line) < 4
@@ -119,7 +126,7 @@ function take(lines, i) {
   }
   const heading = heading_of(line);
   if (heading)
-    return { kind: "heading", level: heading[1].length, lines: [heading[2].replace(/[ \t]+#+[ \t]*$/, "")], end: i + 1 };
+    return { kind: "heading", level: heading[1].length, lines: [without_closing(heading[2])], end: i + 1 };
   if (is_rule(line)) return { kind: "rule", lines: [], end: i + 1 };
   if (is_quote(line)) {
     let end = i;
@@ -384,10 +391,9 @@ function link_at(text, i, none, depth) {
 }
 
 function url_at(text, i) {
-  const space = /[\s<>"`]/g;
-  space.lastIndex = i;
-  const end = space.exec(text)?.index ?? text.length;
-  let url = text.slice(i, Math.min(end, i + 2000)).replace(/[.,;:!?'"*_)\]]+$/, "");
+  const ahead = text.slice(i, i + 2000);
+  const end = ahead.search(/[\s<>"`]/);
+  const url = (end < 0 ? ahead : ahead.slice(0, end)).replace(/[.,;:!?'"*_)\]]+$/, "");
   const node = link(url);
   if (!node) return null;
   node.textContent = url;
