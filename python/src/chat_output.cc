@@ -12,7 +12,8 @@ ChatOutput::ChatOutput(const std::shared_ptr<EngineHandle>& engine, nb::handle j
   const auto [data, len] = to_utf8(json, "json");
   orlop_error error = new_error();
   check(without_gil([&, data = data, len = len]() noexcept {
-          return orlop_chat_output_create(engine ? engine->get() : nullptr, data, len, &ptr_, &error);
+          orlop_engine* const of = engine ? engine->get() : nullptr;
+          return orlop_chat_output_create(of, data, len, &ptr_, &error);
         }),
         error);
 }

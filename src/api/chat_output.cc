@@ -41,7 +41,8 @@ class Known {
   }
   const std::string& chat_template(const char* key) const {
     if (!core_)
-      fail(Status::invalid_argument, key, ": \"auto\" asks the engine's chat template, and engine is NULL");
+      fail(Status::invalid_argument, key,
+           ": \"auto\" asks the engine's chat template, and engine is NULL");
     return core_->vocabulary().template_text();
   }
   std::vector<std::string> ends() const {

@@ -1,9 +1,9 @@
 // Taking apart what a chat model writes. Formats as the models' own templates print them: Hermes
 // (NousResearch Hermes 2 Pro, Qwen 2.5 and 3), Llama 3.1 to 3.3 (JSON calls), and JSON alone.
 //
-// The text is read once, byte by byte where it may be a call. `pos_` stands before the first byte not
-// yet decided on; what is undecided stays in buffer_ (positions count from the output's start), so that
-// a call that turns out to be none is read again as content from the byte after its opening.
+// The text is read once, byte by byte where it may be a call. pos_ stands before the first byte not
+// yet decided on; what is undecided stays in buffer_ (positions count from the output's start), so
+// that a call that turns out to be none is read again as content from the byte after its opening.
 #include "text/chat_output.h"
 
 #include <unordered_set>
@@ -179,8 +179,8 @@ void Parser::run(std::vector<ChatEvent>& events) {
   base_ = keep;
 }
 
-// Content or reasoning. White space at its end waits for what follows, up to a bound that counts from
-// the start of the run, so that cuts make no difference.
+// Content or reasoning. White space at its end waits for what follows, up to a bound that counts
+// from the start of the run, so that cuts make no difference.
 void Parser::write(Kind kind, std::string_view text) {
   if (kind == Kind::content && format_ == ToolFormat::none) return out(kind, text);
   const size_t last = text.find_last_not_of(json_space);

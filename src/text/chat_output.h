@@ -1,5 +1,5 @@
-// What a chat model writes, taken apart as it streams: reasoning, content, tool calls. And the grammar of
-// tool calls, for a guide.
+// What a chat model writes, taken apart as it streams: reasoning, content, tool calls. And the
+// grammar of tool calls, for a guide.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -48,11 +48,12 @@ class ChatOutputParser {
   static std::unique_ptr<ChatOutputParser> create(const ChatOutputOptions& options);
   virtual ~ChatOutputParser() = default;
   // Text of one sample in any pieces; events are appended. Concatenating the texts of one kind (and
-  // call) does not depend on how the text was cut. What is no well-formed call of a known tool is content,
-  // nothing lost: the white space around calls and reasoning alone is dropped. A call is told when its
-  // name and the start of its arguments are known, so a later fault cannot take it back: the arguments
-  // then end before the fault (in the middle, as they do where the output ends in them) and what follows
-  // is content.
+  // call) does not depend on how the text was cut. What is no well-formed call of a known tool is
+  // content, nothing lost: the white space around calls and reasoning alone is dropped. A call is
+  // told when its name and the start of its arguments are known, so a later fault cannot take it
+  // back: the arguments then end before the fault (in the middle, as they do where the output ends
+  // in them) and what follows is content. Control characters in the strings of arguments, which
+  // JSON does not allow, come escaped.
   virtual void push(std::string_view text, std::vector<ChatEvent>& events) = 0;
   virtual void finish(std::vector<ChatEvent>& events) = 0;
 };
@@ -61,8 +62,8 @@ class ChatOutputParser {
 std::vector<std::string> tool_names(const OrderedJson& tools);
 
 // tools: OpenAI's array [{"type": "function", "function": {"name", "parameters", ...}}].
-// choice: "auto", "required", or {"type": "function", "function": {"name": ...}}; "auto" gives a grammar
-// that leaves plain text free but makes every call valid.
+// choice: "auto" (plain text is free, every call valid), "required", "none" (plain text without a
+// call), or {"type": "function", "function": {"name": ...}}.
 Rules::Expr tool_calls_expr(Rules& rules, const OrderedJson& tools, const OrderedJson& choice,
                             ToolFormat format, bool parallel);
 

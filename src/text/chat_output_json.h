@@ -1,6 +1,6 @@
 // JSON, one byte at a time (RFC 8259): checked and its members found while it still arrives. Of use
-// where a model writes JSON and nobody knows yet whether it will end well. One leniency, because models
-// do so: strings may hold control characters; escape_controls makes JSON of them.
+// where a model writes JSON and nobody knows yet whether it will end well. One leniency, because
+// models do so: strings may hold control characters; escape_controls makes JSON of them.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -65,8 +65,8 @@ class Builder {
     if (choice == "none") return with_text(-1);
     const std::string* name = nullptr;
     if (choice.is_object() && choice.value("type", OrderedJson("function")) == "function")
-      if (const OrderedJson* function = member(choice, "function"); function && function->is_object())
-        if (const OrderedJson* given = member(*function, "name"); given && given->is_string())
+      if (const OrderedJson* f = member(choice, "function"); f && f->is_object())
+        if (const OrderedJson* given = member(*f, "name"); given && given->is_string())
           name = given->get_ptr<const std::string*>();
     if (!name)
       fail(Status::invalid_argument,
@@ -159,7 +159,8 @@ class Builder {
     return seq({one, many(seq({text(between), one}))});
   }
 
-  // Free text, or free text with calls after it where a tag opens them, or calls alone. calls < 0: none.
+  // Free text, or free text with calls after it where a tag opens them, or calls alone. calls < 0:
+  // none.
   Expr with_text(Expr calls) {
     if (format_ == ToolFormat::hermes) {
       const Free f = free_text("<tool_call>");
@@ -167,7 +168,8 @@ class Builder {
       return calls < 0 ? plain : seq({plain, maybe(calls)});
     }
     // A bracket that begins the output opens a call.
-    const Expr space = many(rules_.chars(std::vector<CharRange>{{' ', ' '}, {'\t', '\n'}, {'\r', '\r'}}));
+    constexpr CharRange spaces[] = {{' ', ' '}, {'\t', '\n'}, {'\r', '\r'}};
+    const Expr space = many(rules_.chars(spaces));
     Expr rest;
     if (format_ == ToolFormat::llama3) {
       const Free f = free_text("<|python_tag|>");

@@ -140,6 +140,7 @@ int main(int argc, char** argv) {
   llama = engine_of("{\"model\": \"" TEST_DATA "/tiny/llama\", \"threads\": 1, \"kv_bytes\": 4000000}");
   if (!llama) return 1;
   RUN(of_an_engine);
+  CHECK(settles(llama));
   orlop_engine_release(llama);
   return close_tests();
 }
