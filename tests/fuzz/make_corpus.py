@@ -310,6 +310,20 @@ def gbnf_seeds():
     yield b'root ::= root "a" | "b"'
 
 
+def guide_seeds():
+    # op | with << 3: 0 literal, 1 characters, 2 sequence, 3 choice, 4 repeat, 5 call, 6 define, 7 swap
+    def op(code, value=0):
+        return code | value << 3
+
+    walk = bytes([255, 3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8])
+    yield bytes([op(0, 2), op(4, 0), 4, op(1, 3), 6, op(2, 2)]) + walk  # (ab){0,5} and characters
+    yield bytes([op(0, 0), op(5, 0), op(0, 1), op(2, 3), op(0, 4), op(3, 2), op(6, 0), op(5, 0)]) + walk  # nesting
+    yield bytes([op(5, 1), op(0, 2), op(2, 2), op(0, 0), op(3, 2), op(6, 1), op(5, 1)]) + walk  # left recursion
+    yield bytes([op(0, 0), op(4, 5), 2, op(4, 24), op(0, 1), op(2, 2), op(4, 2), 6]) + walk  # counts in counts
+    yield bytes([op(1, 7), 7, op(4, 0), 7, op(0, 6), op(2, 2)]) + walk  # any text of a length
+    yield bytes([op(1, 3), 7, op(4, 24), 0, op(5, 2), op(3, 2), op(6, 2), op(5, 2), op(5, 2), op(2, 2)]) + walk
+
+
 def guide_source_seeds():
     schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"$ref": "#/$defs/v"}}},
               "required": ["a"], "additionalProperties": False,
@@ -365,6 +379,7 @@ WORDS = {
               "++", "^", "$", "|", "[[:alpha:]]", "\\xff"],
     "gbnf": ["root ::=", "::=", "\"", "[^", "{2,3}", "\\x41", "\\U0001F600", "\\ud83d", "<[1]>", "# c", "|", "(",
              ")", "*", "+", "?", ".", "\\]"],
+    "guide": [],
     "guide_source": ["type", "object", "properties", "required", "additionalProperties", "$ref", "#/$defs/",
                      "$defs", "anyOf", "oneOf", "allOf", "enum", "const", "items", "prefixItems", "pattern",
                      "format", "date-time", "minimum", "multipleOf", "minLength", "tools", "tool_choice",
@@ -399,7 +414,8 @@ def main():
         for i, seed in enumerate(globals()[target + "_seeds"]()):
             (folder / f"seed-{i:03}").write_bytes(seed)
         lines = ['"' + w.replace("\\", "\\\\").replace('"', '\\"') + '"\n' for w in words]
-        (root / (target + ".dict")).write_text("".join(lines))
+        if lines:  # the fuzzer refuses an empty one
+            (root / (target + ".dict")).write_text("".join(lines))
 
 
 main()

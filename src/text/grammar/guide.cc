@@ -15,7 +15,11 @@ namespace {
 constexpr size_t automaton_bytes = size_t{48} << 20;
 constexpr size_t mask_bytes = size_t{16} << 20;
 constexpr size_t nodes_a_breath = 1024;
-constexpr size_t classes_ahead = 4;  // whose plain tokens are found when the guide is made
+// The widest classes of a grammar, whose plain tokens are known ahead. Others are walked.
+constexpr size_t most_plain_classes = 4;
+// What one mask, or the bytes of one call, may cost in steps of building states: some tens of milliseconds.
+constexpr uint64_t most_mask_steps = 4'000'000;
+constexpr uint64_t most_byte_steps = 1000;  // more, for each byte
 
 class GuideImpl final : public Guide {
  public:
@@ -25,9 +29,9 @@ class GuideImpl final : public Guide {
         machine_(compile_rules(rules, trie_ ? trie_->spelling() : nullptr)),
         masks_(machine_, mask_bytes) {
     if (!trie_) return;
-    size_t ahead = 0;
-    for (const Program::Class& c : machine_.program().classes)
-      if (Machine::is_wide(c) && ahead++ < classes_ahead) trie_->plain(c.ranges);
+    const auto& classes = machine_.program().classes;
+    for (const uint32_t c : Machine::widest_classes(machine_.program(), most_plain_classes))
+      plain_.emplace_back(c, trie_->plain(classes[c].ranges));
   }
 
   State start() override {
@@ -90,7 +94,18 @@ class GuideImpl final : public Guide {
     if (s.id == Machine::dead || s.id >= machine_.ids() || machine_.refs(s.id) == 0)
       fail(Status::invalid_argument, "guide: state ", s.id, " is not one that was given out");
   }
+  // Null when the class is not one of the widest.
+  const PlainTokens* plain(uint32_t char_class) const {
+    for (const auto& [c, tokens] : plain_)
+      if (c == char_class) return tokens.get();
+    return nullptr;
+  }
   void walk(const TokenTree& tree, Walk& walk, uint32_t* bits);
+  void check_steps(uint64_t spent, uint64_t most) const {
+    if (spent > most)
+      fail(Status::invalid_argument, "grammar: too ambiguous: one step of the text takes more than ", most,
+           " steps of its automaton");
+  }
   void make_room(uint32_t pinned);
 
   std::shared_ptr<const TokenTrieImpl> trie_;
@@ -98,6 +113,7 @@ class GuideImpl final : public Guide {
   mutable GuideLock lock_;
   Machine machine_;
   MaskCache masks_;
+  std::vector<std::pair<uint32_t, std::shared_ptr<const PlainTokens>>> plain_;  // by class
   std::vector<const Walk*> walks_;
 };
 
@@ -126,9 +142,12 @@ void GuideImpl::walk(const TokenTree& tree, Walk& walk, uint32_t* bits) {
   uint32_t* path = walk.path.data();
   const size_t count = tree.size();
   size_t until_breath = nodes_a_breath;
+  uint64_t spent_before = machine_.spent();
   for (size_t i = 0; i < count;) {
     const TokenTree::Node& n = nodes[i];
     const uint32_t to = machine_.step(path[n.depth - 1], n.byte);
+    if (machine_.spent() - spent_before > most_mask_steps)
+      check_steps(machine_.spent() - spent_before, most_mask_steps);
     if (to == Machine::dead) {
       i = n.skip;
     } else {
@@ -143,7 +162,11 @@ void GuideImpl::walk(const TokenTree& tree, Walk& walk, uint32_t* bits) {
     until_breath = nodes_a_breath;
     walk.depth = to == Machine::dead ? n.depth - 1u : n.depth;
     make_room(path[0]);
-    if (lock_.wanted()) lock_.breathe();
+    if (lock_.wanted()) {
+      const uint64_t spent = machine_.spent() - spent_before;
+      lock_.breathe();
+      spent_before = machine_.spent() - spent;  // what others spent is not this walk's
+    }
   }
 }
 
@@ -160,18 +183,16 @@ void GuideImpl::mask(State s, uint32_t* allowed) {
   make_room(s.id);
   Hold hold(*this, s.id);
   std::fill(allowed, allowed + words, 0);
-  const Machine::Loop loop = machine_.find_loop(s.id);
-  std::shared_ptr<const PlainTokens> plain;
-  if (loop.char_class >= 0) {
-    const Program::Class& c = machine_.program().classes[static_cast<size_t>(loop.char_class)];
-    lock.unlock();  // it may have to be built
-    plain = trie_->plain(c.ranges);
-    lock.lock();
-    plain->add(loop.count, allowed);
+  const TokenTree* tree = &trie_->tree();
+  const Machine::Loop loop =
+      machine_.find_loop(s.id, [&](uint32_t char_class) { return plain(char_class) != nullptr; });
+  if (loop.count > 0) {
+    const PlainTokens* tokens = plain(loop.char_class);
+    tokens->add(loop.count, allowed);
+    tree = &tokens->others;
   }
-  const TokenTree& tree = plain ? plain->others : trie_->tree();
-  hold.walk.path.assign(tree.depth + 1, s.id);
-  walk(tree, hold.walk, allowed);
+  hold.walk.path.assign(tree->depth + 1, s.id);
+  walk(*tree, hold.walk, allowed);
   if (machine_.complete(s.id))
     for (const int32_t t : trie_->end_tokens()) {
       const auto token = static_cast<uint32_t>(t);
@@ -204,7 +225,9 @@ size_t GuideImpl::push_bytes(State& s, std::string_view bytes) {
   std::lock_guard lock(lock_);
   check(s);
   size_t taken = 0;
+  const uint64_t before = machine_.spent(), most = most_mask_steps + most_byte_steps * bytes.size();
   for (; taken < bytes.size(); ++taken) {
+    check_steps(machine_.spent() - before, most);
     if (taken % 64 == 0) make_room(s.id);
     const uint32_t to = machine_.step(s.id, static_cast<uint8_t>(bytes[taken]));
     if (to == Machine::dead) break;

@@ -13,10 +13,7 @@ using Op = Program::Op;
 constexpr size_t max_items = size_t{1} << 14;
 constexpr uint64_t max_steps = uint64_t{1} << 19;
 constexpr size_t most_copied_edges = 16;
-
-int class_size(const Program::Class& c) {
-  return std::popcount(c.ascii[0]) + std::popcount(c.ascii[1]) + (c.count > 0 ? 16 : 0);
-}
+constexpr int wide_class = 40;
 
 }  // namespace
 
@@ -39,6 +36,7 @@ Machine::Machine(Program program)
 
 void Machine::work(uint64_t steps) {
   steps_ += steps;
+  spent_ += steps;
   if (steps_ > max_steps || items_.size() > max_items) {
     for (auto& edges : pending_) edges.clear();
     groups_.clear();
@@ -306,47 +304,39 @@ size_t Machine::bytes() const {
          (next_.size() + refs_.size()) * sizeof(uint32_t);
 }
 
-bool Machine::is_wide(const Program::Class& c) { return class_size(c) >= 24; }
+std::vector<uint32_t> Machine::widest_classes(const Program& program, size_t most) {
+  std::vector<uint32_t> out;
+  for (uint32_t c = 0; c < program.classes.size(); ++c)
+    if (program.classes[c].size() >= wide_class) out.push_back(c);
+  std::stable_sort(out.begin(), out.end(), [&](uint32_t a, uint32_t b) {
+    return program.classes[a].size() > program.classes[b].size();
+  });
+  if (out.size() > most) out.resize(most);
+  return out;
+}
 
-Machine::Loop Machine::find_loop(uint32_t state) {
-  Loop best;
-  int best_size = 0;
-  const std::vector<Item> items(states_[state].begin(), states_[state].end());
-  for (const Item i : items) {
-    if (i == accept) continue;
-    const Program::Node& n = program_.nodes[node_of(i)];
-    if (n.op != Op::chars) continue;
-    const Program::Class& c = program_.classes[n.a];
-    const int size = class_size(c);
-    if (!is_wide(c) || size <= best_size) continue;
-    // One character of the class, whichever it is, leads on from (n.b, frame).
-    begin();
-    add(n.b, frame_of(i));
-    close();
-    if (std::binary_search(items_.begin(), items_.end(), i)) {
-      best = {static_cast<int32_t>(n.a), Program::no_limit};
-      best_size = size;
+// How many characters of the item's class may come one after the other: more than one only where one leads
+// back to the same node, over the same frame or one that differs in a count.
+uint32_t Machine::loop_count(Item i) {
+  const Program::Node& n = program_.nodes[node_of(i)];
+  begin();
+  add(n.b, frame_of(i));  // where any one of them leads
+  close();
+  if (std::binary_search(items_.begin(), items_.end(), i)) return Program::no_limit;
+  const auto own = frames_[frame_of(i)];
+  if (own.size() != 1 || own[0].counts == 0) return 0;
+  const Program::Node& loop = program_.nodes[own[0].node];
+  const uint32_t low = counts_[own[0].counts][0].first;
+  for (const Item j : items_) {
+    if (node_of(j) != node_of(i)) continue;
+    const auto other = frames_[frame_of(j)];
+    if (other.size() != 1 || other[0].counts == 0 || other[0].node != own[0].node ||
+        other[0].entity != own[0].entity || other[0].parent != own[0].parent ||
+        counts_[other[0].counts][0].first != low + 1)
       continue;
-    }
-    // The same loop with a higher count?
-    const auto own = frames_[frame_of(i)];
-    if (own.size() != 1 || own[0].counts == 0) continue;
-    const Program::Node& loop = program_.nodes[own[0].node];
-    const uint32_t low = counts_[own[0].counts][0].first;
-    for (const Item j : items_) {
-      if (node_of(j) != node_of(i) || j == accept) continue;
-      const auto other = frames_[frame_of(j)];
-      if (other.size() != 1 || other[0].counts == 0 || other[0].node != own[0].node ||
-          other[0].entity != own[0].entity || other[0].parent != own[0].parent ||
-          counts_[other[0].counts][0].first != low + 1)
-        continue;
-      const bool endless = loop.count == Program::no_limit;
-      best = {static_cast<int32_t>(n.a), endless ? Program::no_limit : loop.count - low};
-      best_size = size;
-      break;
-    }
+    return loop.count == Program::no_limit ? Program::no_limit : loop.count - low;
   }
-  return best;
+  return 0;
 }
 
 }  // namespace orlop

@@ -41,14 +41,16 @@ class Machine {
   size_t ids() const { return states_.ids(); }  // of states: below
   size_t built() const { return program_.nodes.size() + states_.used() + frames_.used(); }
 
-  // The largest character class that any text may go on with from this state, again and again, and for
-  // how many characters at least (no_limit: any number). -1 when there is none.
+  // A class of which any characters may come from this state, one after the other, and how many at least
+  // (no_limit: any number; 0: there is none). The largest of those that `wanted` takes.
   struct Loop {
-    int32_t char_class = -1;
+    uint32_t char_class = 0;
     uint32_t count = 0;
   };
-  Loop find_loop(uint32_t state);
-  static bool is_wide(const Program::Class& c);  // large enough for find_loop
+  template <class Wanted>
+  Loop find_loop(uint32_t state, Wanted&& wanted);
+  static std::vector<uint32_t> widest_classes(const Program& program, size_t most);
+  uint64_t spent() const { return spent_; }  // steps of building states, ever
   const Program& program() const { return program_; }
 
  private:
@@ -70,6 +72,7 @@ class Machine {
   static uint32_t frame_of(Item i) { return static_cast<uint32_t>(i); }
 
   uint32_t build(uint32_t state, uint8_t byte_class);
+  uint32_t loop_count(Item i);
   void begin();
   void add(uint32_t node, uint32_t frame) { todo_.push_back(item(node, frame)); }
   void close();                      // todo_ -> items_
@@ -102,7 +105,24 @@ class Machine {
   std::vector<std::vector<Edge>> pending_;  // by group
   std::vector<uint32_t> groups_;            // a heap of those that are not empty
   std::vector<Interval> run_;
-  uint64_t steps_ = 0;
+  uint64_t steps_ = 0, spent_ = 0;
 };
+
+template <class Wanted>
+Machine::Loop Machine::find_loop(uint32_t state, Wanted&& wanted) {
+  Loop best;
+  int tries = 0;
+  const std::vector<Item> items(states_[state].begin(), states_[state].end());
+  for (const Item i : items) {
+    const Program::Node& n = program_.nodes[node_of(i)];
+    if (n.op != Program::Op::chars || !wanted(n.a)) continue;
+    if (best.count > 0 && program_.classes[n.a].size() <= program_.classes[best.char_class].size())
+      continue;
+    if (tries++ == 8) break;  // a state of very many items: no search without end
+    const uint32_t count = loop_count(i);
+    if (count > 0) best = {n.a, count};
+  }
+  return best;
+}
 
 }  // namespace orlop

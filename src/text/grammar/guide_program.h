@@ -3,6 +3,7 @@
 // node to return to, and a counted loop stacks its count as a number.
 #pragma once
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -40,6 +41,8 @@ struct Program {
     uint32_t begin = 0, count = 0;  // in edges: first bytes of longer code points
     std::vector<CharRange> ranges;
     bool has_ascii(uint8_t b) const { return ascii[b >> 6] >> (b & 63) & 1; }
+    // Roughly how much of a vocabulary it takes.
+    int size() const { return std::popcount(ascii[0]) + std::popcount(ascii[1]) + (count > 0 ? 16 : 0); }
   };
   // Entities that begin by calling each other (left recursion) share one frame: see Machine.
   struct Group {
