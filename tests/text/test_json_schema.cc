@@ -52,6 +52,10 @@ TEST(strings) {
   CHECK_TEXTS(R"({"type": "string", "format": "uri", "minLength": 1, "maxLength": 2083})",
               {"\"https://a.b:80/c?d=e#f\"", "\"urn:a\"", "\"http://[::1]/\""},
               {"\"a\"", "\"/a\"", "\"http://a b\""});
+  CHECK_TEXTS(R"({"type": "string", "format": "uri", "maxLength": 12})", {"\"http://a.b/c\""},
+              {"\"http://a.b/cd\"", "\"a\""});
+  CHECK_TEXTS(R"({"type": "string", "format": "email", "pattern": "@x\\.de$", "maxLength": 40})",
+              {"\"a.b.c.d.e@x.de\""}, {"\"a@y.de\"", "\"a@b@x.de\""});
   CHECK_TEXTS(R"({"type": "string", "format": "date", "pattern": "^2024-0[23]"})",
               {"\"2024-02-29\"", "\"2024-03-31\""},
               {"\"2024-02-30\"", "\"2023-02-01\"", "\"2024-04-01\""});
@@ -183,6 +187,13 @@ TEST(values_listed) {
   CHECK_TEXTS(R"({"allOf": [{"enum": [1, 2, 3]}, {"enum": [3.0, 2, 5]}], "const": 3})", {"3"},
               {"2", "3.0"});
   CHECK_INVALID(R"({"enum": [1], "type": "string"})", "JSON schema: no value");
+  CHECK_TEXTS(R"({"enum": [18446744073709551615, -9223372036854775808]})",
+              {"18446744073709551615", "-9223372036854775808"}, {"18446744073709551616"});
+  CHECK_REFUSED(R"({"enum": [18446744073709551616]})",
+                "/enum: not supported: a number beyond 64 bits");
+  CHECK_REFUSED(R"({"items": {"const": {"a": [1e19, -1e300]}}})",
+                "/items/const: not supported: a number beyond");
+  CHECK_REFUSED(R"({"maximum": 31128880624384868351})", "/maximum: not supported: a number beyond");
   CHECK_INVALID(R"({"enum": []})", "/enum: must be a list of values");
 }
 

@@ -13,6 +13,8 @@ namespace {
 
 constexpr size_t max_nodes = 200'000;
 constexpr size_t max_path = 2'000;  // of a message
+// Integers from here on are read as doubles.
+constexpr double max_whole = 18446744073709551616.0;
 
 struct Reason {
   std::string_view keyword, why;
@@ -134,9 +136,9 @@ class Checker {
     node.plain = true;
     if (key == "enum") {
       if (!v.is_array() || v.empty()) bad(key, "must be a list of values");
-      for (const OrderedJson& one : v) depth(key, one);
+      for (const OrderedJson& one : v) values(key, one);
     } else if (key == "const") {
-      depth(key, v);
+      values(key, v);
     } else if (key == "properties" || key == "patternProperties") {
       node.members = true;
       if (!v.is_object()) bad(key, "must be an object");
@@ -172,6 +174,9 @@ class Checker {
     } else if (among(key, bounds)) {
       if (!v.is_number() && !(v.is_boolean() && key.starts_with("exclusive")))
         bad(key, "must be a number");
+      const double size = v.is_number_float() ? std::abs(v.get<double>()) : 0;
+      if (size >= max_whole && size < 1e40)  // from there on it is no bound
+        refuse(key, "a number beyond 64 bits, whose digits are not all read");
     } else if (key == "multipleOf") {
       if (!v.is_number() || v.get<double>() <= 0) bad(key, "must be a number above 0");
       const double n = v.get<double>();
@@ -333,7 +338,7 @@ class Checker {
     return out;
   }
 
-  void depth(const std::string& key, const OrderedJson& value) {
+  void values(const std::string& key, const OrderedJson& value) {
     std::vector<std::pair<const OrderedJson*, int32_t>> open = {{&value, 1}};
     while (!open.empty()) {
       const auto [v, level] = open.back();
@@ -341,6 +346,8 @@ class Checker {
       if (level > doc_.limits_.max_depth)
         fail(Status::invalid_argument, doc_.path(id_), "/", key, ": nested deeper than ",
              doc_.limits_.max_depth, " (max_depth)");
+      if (v->is_number_float() && std::abs(v->get<double>()) >= max_whole)
+        refuse(key, "a number beyond 64 bits, whose digits are not all read");
       if (v->is_structured())
         for (const OrderedJson& one : *v) open.emplace_back(&one, level + 1);
     }

@@ -1,10 +1,9 @@
 // date, time, date-time: RFC 3339 (years from 0001, in upper case, without leap seconds, up to 9
 // digits of a second). uuid: RFC 9562. ipv4: dotted decimal. ipv6: RFC 4291, 2.2, without zones.
-// uri: RFC 3986. email: RFC 5321, without quoted names and address literals. Lengths have bounds
-// well inside those that other programs set: a mail address at most 186 characters, a URI 1,900.
+// uri: RFC 3986. email: RFC 5321, without quoted names and address literals. Written on their own,
+// a mail address has at most 186 characters and a URI 1,800, well inside what other programs allow.
 #include "text/grammar/json_format.h"
 
-#include <array>
 #include <map>
 
 namespace orlop::schema {
@@ -54,55 +53,70 @@ std::string ipv6() {
   return group(all);
 }
 
-std::string email() {
-  const std::string atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,20}";
-  const std::string label = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,28}[A-Za-z0-9])?";
-  return group(atom + "(?:\\." + atom + "){0,2}@" + label + "(?:\\." + label + "){0,3}");
+// a so many times, if that is what counts.
+std::string many(const std::string& a, int least, int most, bool bounded) {
+  const std::string times = std::to_string(least) + "," + (bounded ? std::to_string(most) : "");
+  return group(a) + "{" + times + "}";
 }
 
-std::string uri() {
+std::string email(bool bounded) {
+  const std::string atom = many("[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]", 1, 20, bounded);
+  const std::string label =
+      "[A-Za-z0-9]" + group(many("[A-Za-z0-9-]", 0, 28, bounded) + "[A-Za-z0-9]") + "?";
+  return atom + many("\\." + atom, 0, 2, bounded) + "@" + label +
+         many("\\." + label, 0, 3, bounded);
+}
+
+std::string uri(bool bounded, bool literals) {
   const std::string percent = "%[0-9A-Fa-f][0-9A-Fa-f]";
   const std::string name = "[A-Za-z0-9._~!$&'()*+,;=-]";  // unreserved, sub-delims
-  const auto many = [](const std::string& a, int least, int most) {
-    return group(a) + "{" + std::to_string(least) + "," + std::to_string(most) + "}";
-  };
-  const std::string userinfo = many(name + "|:|" + percent, 0, 20) + "@";
-  const std::string host = group("\\[" + ipv6() + "\\]|" + many(name + "|" + percent, 0, 80));
+  const std::string userinfo = many(name + "|:|" + percent, 0, 20, bounded) + "@";
+  const std::string host =
+      group((literals ? "\\[" + ipv6() + "\\]|" : "") + many(name + "|" + percent, 0, 80, bounded));
   const std::string authority = group(userinfo) + "?" + host + "(?::[0-9]{0,5})?";
   const std::string pchar = name + "|[:@]|" + percent;
-  const std::string path = many(pchar + "|/", 0, 160);
+  const std::string path = many(pchar + "|/", 0, 160, bounded);
   // After an authority a path starts with /; else it must not start with //.
   const std::string rest =
       group("//" + authority + "(?:/" + path + ")?|/?(?:" + group(pchar) + path + ")?");
-  const std::string query = many(pchar + "|[/?]", 0, 160);
-  return "[A-Za-z][A-Za-z0-9+.-]{0,19}:" + rest + "(?:\\?" + query + ")?(?:#" + query + ")?";
+  const std::string query = many(pchar + "|[/?]", 0, 160, bounded);
+  return "[A-Za-z]" + many("[A-Za-z0-9+.-]", 0, 19, bounded) + ":" + rest + "(?:\\?" + query +
+         ")?(?:#" + query + ")?";
 }
 
-const std::map<std::string_view, std::string>& formats() {
-  static const std::map<std::string_view, std::string> all = {
+using Formats = std::map<std::string_view, std::string>;
+
+Formats make(FormatUse use) {
+  const bool bounded = use == FormatUse::alone;
+  return {
       {"date", date()},
       {"time", time()},
       {"date-time", date() + "T" + time()},
       {"uuid", "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"},
-      {"email", email()},
+      {"email", email(bounded)},
       {"ipv4", ipv4()},
       {"ipv6", ipv6()},
-      {"uri", uri()},
+      {"uri", uri(bounded, use != FormatUse::counted)},
   };
-  return all;
+}
+
+const Formats& formats(FormatUse use) {
+  static const Formats alone = make(FormatUse::alone), any = make(FormatUse::any),
+                       counted = make(FormatUse::counted);
+  return use == FormatUse::alone ? alone : use == FormatUse::any ? any : counted;
 }
 
 }  // namespace
 
-std::string_view format_regex(std::string_view name) {
-  const auto it = formats().find(name);
-  return it == formats().end() ? std::string_view() : it->second;
+std::string_view format_regex(std::string_view name, FormatUse use) {
+  const auto it = formats(use).find(name);
+  return it == formats(use).end() ? std::string_view() : it->second;
 }
 
 std::string format_names() {
   std::string out;
-  for (const auto& [name, regex] : formats()) out += (out.empty() ? "" : ", ") + std::string(name);
-  return out + ", int32, int64, double";
+  for (const auto& [name, regex] : formats(FormatUse::alone)) out += std::string(name) + ", ";
+  return out + "int32, int64, double";
 }
 
 }  // namespace orlop::schema

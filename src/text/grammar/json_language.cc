@@ -12,7 +12,7 @@
 namespace orlop::schema {
 namespace {
 
-constexpr size_t max_language_states = 20'000;
+constexpr size_t max_language_states = 60'000;
 
 struct Nfa {
   struct Edge {
@@ -31,7 +31,7 @@ class NfaBuilder {
   NfaBuilder(const Rules& rules, Nfa& nfa, Work& work) : rules_(rules), nfa_(nfa), work_(work) {}
 
   int32_t state() {
-    work_.spend(4);
+    work_.spend(32);
     nfa_.states.emplace_back();
     return static_cast<int32_t>(nfa_.states.size() - 1);
   }
@@ -232,19 +232,33 @@ Language Language::of_texts(const std::vector<std::string>& texts, Work& work) {
   return out;
 }
 
-Language Language::of_length(int64_t least, int64_t most, Work& work) {
-  const int64_t last = most < 0 ? least : most;
-  work.spend(8 * static_cast<uint64_t>(last) + 8);
+Language Language::within(int64_t least, int64_t most, Work& work) const {
+  const int64_t last = most < 0 ? least : most;  // longer texts are told apart no more
   Language out;
-  for (int64_t i = 0; i <= last; ++i) {
-    State s;
-    s.label = i >= least;
-    if (i < last)
-      s.edges.push_back({0, max_code, static_cast<int32_t>(i + 1)});
-    else if (most < 0)
-      s.edges.push_back({0, max_code, static_cast<int32_t>(i)});
-    out.states_.push_back(std::move(s));
+  std::map<std::pair<int32_t, int64_t>, int32_t> known;
+  std::vector<std::pair<int32_t, int64_t>> pairs;  // a state, and how many came
+  const auto state_of = [&](int32_t s, int64_t count) {
+    const auto [it, fresh] = known.emplace(std::pair{s, count}, static_cast<int32_t>(pairs.size()));
+    if (fresh) {
+      work.spend(16);
+      if (pairs.size() >= max_language_states) work.spend(work.left + 1);
+      pairs.emplace_back(s, count);
+      out.states_.emplace_back();
+      out.states_.back().label = count >= least && states_[static_cast<size_t>(s)].label;
+    }
+    return it->second;
+  };
+  state_of(0, 0);
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const auto [s, count] = pairs[i];
+    if (most >= 0 && count == most) continue;
+    for (const Edge& e : states_[static_cast<size_t>(s)].edges) {
+      work.spend(1);
+      const int32_t to = state_of(e.to, std::min(count + 1, last));
+      out.states_[i].edges.push_back({e.first, e.last, to});
+    }
   }
+  out.trim(work);  // few are equal, and telling costs the square of the length
   return out;
 }
 
@@ -313,8 +327,8 @@ Language Language::only(uint64_t label, Work& work) const {
   return out;
 }
 
-// States from which no text ends go, equal ones become one.
-void Language::minimize(Work& work) {
+// Without states from which no text ends, and those that no text reaches.
+void Language::trim(Work& work) {
   const size_t n = states_.size();
   std::vector<std::vector<int32_t>> before(n);
   size_t edges = 0;
@@ -340,12 +354,33 @@ void Language::minimize(Work& work) {
         open.push_back(p);
       }
   }
-  for (State& s : states_)
-    std::erase_if(s.edges, [&](const Edge& e) { return !useful[static_cast<size_t>(e.to)]; });
+  std::vector<int32_t> number(n, -1);
+  std::vector<size_t> order = {0};
+  number[0] = 0;
+  std::vector<State> kept;
+  for (size_t i = 0; i < order.size(); ++i) {
+    State s;
+    s.label = states_[order[i]].label != 0;
+    for (const Edge& e : states_[order[i]].edges) {
+      const size_t to = static_cast<size_t>(e.to);
+      if (!useful[to]) continue;
+      if (number[to] < 0) {
+        number[to] = static_cast<int32_t>(order.size());
+        order.push_back(to);
+      }
+      append(s.edges, e.first, e.last, number[to]);
+    }
+    kept.push_back(std::move(s));
+  }
+  states_ = std::move(kept);
+}
 
+// Equal states become one.
+void Language::minimize(Work& work) {
+  trim(work);
+  const size_t n = states_.size();
   std::vector<int32_t> group(n);
-  for (size_t s = 0; s < n; ++s)
-    group[s] = useful[s] ? static_cast<int32_t>(states_[s].label != 0) + 1 : 0;
+  for (size_t s = 0; s < n; ++s) group[s] = states_[s].label != 0;
   for (size_t groups = 0;;) {
     // A group's number, then its edges with the groups that they lead to.
     std::map<std::vector<uint32_t>, int32_t> known;
@@ -367,7 +402,7 @@ void Language::minimize(Work& work) {
     if (known.size() == groups) break;
     groups = known.size();
   }
-  // The start's group first; only what is reached from it.
+  // The start's group first.
   std::vector<int32_t> number(n, -1);
   std::vector<size_t> order;
   const auto number_of = [&](size_t s) {
@@ -382,7 +417,7 @@ void Language::minimize(Work& work) {
   std::vector<State> kept;
   for (size_t i = 0; i < order.size(); ++i) {
     State s;
-    s.label = states_[order[i]].label != 0;
+    s.label = states_[order[i]].label;
     for (const Edge& e : states_[order[i]].edges)
       append(s.edges, e.first, e.last, number_of(static_cast<size_t>(e.to)));
     kept.push_back(std::move(s));

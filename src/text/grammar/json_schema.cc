@@ -127,7 +127,8 @@ Expr Builder::string(const Shape& s) {
   } else if (!s.patterns.empty()) {
     inside = regex_expr(rules_, s.patterns[0].first, {.whole = false, .characters = string_chars});
   } else if (!s.formats.empty()) {
-    inside = regex_expr(rules_, format_regex(s.formats[0].first), {.characters = string_chars});
+    inside = regex_expr(rules_, format_regex(s.formats[0].first, FormatUse::alone),
+                        {.characters = string_chars});
   } else if (s.min_length == 0 && s.max_length < 0) {
     return text_.string();
   } else {

@@ -44,8 +44,8 @@ struct Members {
 
 // A pattern or format.
 struct StringRule {
-  Expr plain;  // in Merger::scratch(), without JSON's escapes
-  LengthRange length;
+  Expr plain;                        // in Merger's own rules, without JSON's escapes
+  LengthRange length;                // when it stands alone
   std::optional<Language> language;  // when it was asked for
 };
 
@@ -72,7 +72,7 @@ class Merger {
   Together item(const Shape& shape, size_t index) const;
 
   StringRule& pattern(const std::string& pattern, Node::Id node, const char* keyword);
-  StringRule& format(const std::string& name, Node::Id node);
+  StringRule& format(const std::string& name, Node::Id node, bool counted = false);
   const Language& language(StringRule& rule, Node::Id node, const char* keyword);
   // All that a shape says of strings, when that is more than a length or one rule.
   std::optional<Language> strings(const Shape& shape);

@@ -217,12 +217,14 @@ Expr JsonText::close(char bracket) {
 
 // Several schemas may be put into one grammar (tools): they share these rules.
 Expr JsonText::named(const char* name, const std::function<Expr()>& body) {
+  if (const auto it = named_.find(name); it != named_.end()) return it->second;
   const auto& all = rules_.rules();
   for (size_t i = 0; i < all.size(); ++i)
-    if (all[i].name == name) return rules_.call(static_cast<int32_t>(i));
+    if (all[i].name == name) return named_[name] = rules_.call(static_cast<int32_t>(i));
   const int32_t rule = rules_.declare(name);
+  const Expr call = named_[name] = rules_.call(rule);
   rules_.define(rule, body());
-  return rules_.call(rule);
+  return call;
 }
 
 Expr JsonText::value() {

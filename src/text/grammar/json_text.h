@@ -11,6 +11,7 @@
 //   before it and an exponent of e-324 to e307.
 #pragma once
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -70,6 +71,7 @@ class JsonText {
   Expr trie(std::span<const std::string> texts, size_t depth, int32_t level);
 
   Rules& rules_;
+  std::map<std::string_view, Expr> named_;
   Expr newline_, comma_, colon_, string_char_;
 };
 

@@ -138,16 +138,20 @@ StringRule& Merger::pattern(const std::string& pattern, Node::Id node, const cha
   return it->second;
 }
 
-StringRule& Merger::format(const std::string& name, Node::Id node) {
-  auto it = formats_.find(name);
+StringRule& Merger::format(const std::string& name, Node::Id node, bool counted) {
+  const std::string key = (counted ? "counted " : "") + name;
+  auto it = formats_.find(key);
   if (it == formats_.end()) {
     const std::string path = doc_.path(node) + "/format";
-    const std::string_view regex = format_regex(name);
-    if (regex.empty())
+    if (format_regex(name, FormatUse::any).empty())
       fail(Status::unsupported, path, ": not supported: \"", name.substr(0, 100), "\"; known are ",
            format_names());
-    const Expr plain = at_path(path, [&] { return regex_expr(scratch_, regex); });
-    it = formats_.emplace(name, StringRule{plain, length_range(scratch_, plain), {}}).first;
+    const auto plain = [&](FormatUse use) {
+      return at_path(path, [&] { return regex_expr(scratch_, format_regex(name, use)); });
+    };
+    const LengthRange alone = length_range(scratch_, plain(FormatUse::alone));
+    const Expr e = plain(counted ? FormatUse::counted : FormatUse::any);
+    it = formats_.emplace(key, StringRule{e, alone, {}}).first;
   }
   return it->second;
 }
@@ -173,19 +177,20 @@ std::optional<Language> Merger::strings(const Shape& shape) {
   }
   const bool bounded = least > 0 || most >= 0;
   if (rules.size() == 1 && !bounded) return {};
+  if (bounded)
+    for (size_t i = 0; i < shape.formats.size(); ++i)
+      rules[shape.patterns.size() + i].first =
+          &format(shape.formats[i].first, shape.formats[i].second, true);
   for (const auto& [rule, at] : rules) all.push_back(&language(*rule, at.first, at.second));
   const auto [node, keyword] = rules.back().second;
-  Language lengths;
-  if (bounded) {
-    Work& cost = work(node, keyword);
-    cost.where += " with a length";
-    lengths = Language::of_length(least, most, cost);
-    all.push_back(&lengths);
-  }
   if (all.size() > 60)
     fail(Status::unsupported, doc_.path(node), "/", keyword,
          ": not supported: more than 60 at once");
-  return Language::product(all, true, work_);
+  Work& cost = work(node, keyword);
+  Language both = all.size() == 1 ? *all[0] : Language::product(all, true, cost);
+  if (!bounded) return both;
+  cost.where += " with a length";
+  return both.within(least, most, cost);
 }
 
 }  // namespace orlop::schema
