@@ -567,7 +567,10 @@ Expr json_like(Maker& m) {
                            m.rep(m.seq({m.lit(","), m.rules.call(value)}), 0, 30), m.lit("]")});
   const Expr number = m.seq({m.rep(m.lit("-"), 0, 1), m.rep(m.cls({{'0', '9'}}), 1, 20)});
   const Expr words = m.seq({m.lit("'"), m.rep(m.cls({{'a', 'z'}, {'A', 'Z'}, {' ', ' '}}), 5, inf), m.lit("'")});
-  m.rules.define(value, m.any({string(0, inf), m.seq({m.lit("s"), string(3, 40)}),
+  // Lengths in lengths, and the same characters taken in two ways.
+  const Expr wrapped = m.seq({m.lit("\"w"), m.rep(m.rep(plain, 5, 5), 3, 9), m.lit("\"")});
+  const Expr either = m.seq({m.lit("e"), m.any({string(2, 20), m.seq({m.lit("\""), m.rep(m.cls({{' ', 'z'}}), 0, 30)})})});
+  m.rules.define(value, m.any({string(0, inf), m.seq({m.lit("s"), string(3, 40)}), wrapped, either,
                                m.seq({m.lit("t"), string(20, inf)}), list, number, words}));
   return m.rules.call(value);
 }
@@ -592,7 +595,7 @@ uint64_t walk_and_check(Guide& g, const TokenTrie& trie, const std::vector<std::
   uint64_t seen = 0;
   for (int text = 0; text < texts; ++text) {
     Guide::State s = g.start();
-    const char* const begun[] = {"", "[", "s\"", "t\"", "[[t\"", "'", "[s\"\\u", "[[1],[1,s\"abc"};
+    const char* const begun[] = {"", "[", "s\"", "t\"", "[[t\"", "'", "\"w", "e\"", "\"wabcd", "[s\"\\u", "[[1],[1,s\"abc"};
     const std::string_view prefix = begun[rng() % std::size(begun)];
     CHECK(g.push_bytes(s, prefix) == prefix.size());
     for (int step = 0; step < 40; ++step) {

@@ -94,12 +94,6 @@ class GuideImpl final : public Guide {
     if (s.id == Machine::dead || s.id >= machine_.ids() || machine_.refs(s.id) == 0)
       fail(Status::invalid_argument, "guide: state ", s.id, " is not one that was given out");
   }
-  // Null when the class is not one of the widest.
-  const PlainTokens* plain(uint32_t char_class) const {
-    for (const auto& [c, tokens] : plain_)
-      if (c == char_class) return tokens.get();
-    return nullptr;
-  }
   void walk(const TokenTree& tree, Walk& walk, uint32_t* bits);
   void check_steps(uint64_t spent, uint64_t most) const {
     if (spent > most)
@@ -184,12 +178,13 @@ void GuideImpl::mask(State s, uint32_t* allowed) {
   Hold hold(*this, s.id);
   std::fill(allowed, allowed + words, 0);
   const TokenTree* tree = &trie_->tree();
-  const Machine::Loop loop =
-      machine_.find_loop(s.id, [&](uint32_t char_class) { return plain(char_class) != nullptr; });
-  if (loop.count > 0) {
-    const PlainTokens* tokens = plain(loop.char_class);
-    tokens->add(loop.count, allowed);
-    tree = &tokens->others;
+  for (const auto& [c, plain] : plain_) {  // the widest first
+    if (!machine_.offers(s.id, c)) continue;
+    const uint32_t run = machine_.run_of(s.id, c, PlainTokens::most_characters);
+    if (run == Machine::not_known) continue;
+    plain->add(run, allowed);
+    tree = &plain->others;
+    break;
   }
   hold.walk.path.assign(tree->depth + 1, s.id);
   walk(*tree, hold.walk, allowed);

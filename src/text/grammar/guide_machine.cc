@@ -315,28 +315,79 @@ std::vector<uint32_t> Machine::widest_classes(const Program& program, size_t mos
   return out;
 }
 
-// How many characters of the item's class may come one after the other: more than one only where one leads
-// back to the same node, over the same frame or one that differs in a count.
-uint32_t Machine::loop_count(Item i) {
-  const Program::Node& n = program_.nodes[node_of(i)];
+bool Machine::offers(uint32_t state, uint32_t char_class) const {
+  const auto items = states_[state];
+  return std::any_of(items.begin(), items.end(), [&](Item i) {
+    const Program::Node& n = program_.nodes[node_of(i)];
+    return n.op == Op::chars && n.a == char_class;
+  });
+}
+
+// Whether any character of its class leads back to the item: then any number of them may come.
+bool Machine::loops(Item i) {
   begin();
-  add(n.b, frame_of(i));  // where any one of them leads
+  add(program_.nodes[node_of(i)].b, frame_of(i));  // where any one of them leads
   close();
-  if (std::binary_search(items_.begin(), items_.end(), i)) return Program::no_limit;
-  const auto own = frames_[frame_of(i)];
-  if (own.size() != 1 || own[0].counts == 0) return 0;
-  const Program::Node& loop = program_.nodes[own[0].node];
-  const uint32_t low = counts_[own[0].counts][0].first;
-  for (const Item j : items_) {
-    if (node_of(j) != node_of(i)) continue;
-    const auto other = frames_[frame_of(j)];
-    if (other.size() != 1 || other[0].counts == 0 || other[0].node != own[0].node ||
-        other[0].entity != own[0].entity || other[0].parent != own[0].parent ||
-        counts_[other[0].counts][0].first != low + 1)
-      continue;
-    return loop.count == Program::no_limit ? Program::no_limit : loop.count - low;
+  return std::binary_search(items_.begin(), items_.end(), i);
+}
+
+// How much of the class the node takes.
+Machine::Takes Machine::takes(const Program::Node& n, uint32_t char_class) {
+  const Program::Class& c = program_.classes[char_class];
+  if (n.op == Op::accept) return Takes::none;
+  if (n.op == Op::bytes) {
+    for (uint32_t i = 0; i < n.count; ++i) {
+      const Program::Edge& e = program_.edges[n.begin + i];
+      for (uint32_t b = e.low; b <= e.high && b < 0x80; ++b)
+        if (c.has_ascii(static_cast<uint8_t>(b))) return Takes::some;
+      if (e.high >= 0xc2 && c.count > 0) return Takes::some;
+    }
+    return Takes::none;
   }
-  return 0;
+  if (n.a == char_class) return Takes::all;
+  Takes& known = takes_[uint64_t{char_class} << 32 | n.a];
+  if (known != Takes::unknown) return known;
+  bool any = false, all = true;
+  const std::vector<CharRange>& other = program_.classes[n.a].ranges;
+  for (const CharRange& r : c.ranges) {
+    const auto it = std::partition_point(other.begin(), other.end(),
+                                         [&](const CharRange& o) { return o.last < r.first; });
+    any |= it != other.end() && it->first <= r.last;
+    all &= it != other.end() && it->first <= r.first && it->last >= r.last;
+  }
+  work(c.ranges.size());
+  return known = all ? Takes::all : any ? Takes::some : Takes::none;
+}
+
+uint32_t Machine::run_of(uint32_t state, uint32_t char_class, uint32_t most) {
+  const Program::Class& c = program_.classes[char_class];
+  // The text may go on with these and otherwise too: that does not matter where they may go on for ever.
+  int tries = 0;
+  const std::vector<Item> items(states_[state].begin(), states_[state].end());
+  for (const Item i : items) {
+    const Program::Node& n = program_.nodes[node_of(i)];
+    if (n.op != Op::chars || n.a != char_class) continue;
+    if (tries++ == 8) break;  // a state of very many items: no search without end
+    if (loops(i)) return Program::no_limit;
+  }
+  // Where each node takes all of the class or nothing of it, all its characters lead to the same state, and
+  // one of them tells of all.
+  const auto one = static_cast<uint8_t>(c.ascii[0] ? std::countr_zero(c.ascii[0])
+                                                   : 64 + std::countr_zero(c.ascii[1]));
+  if (!c.has_ascii(one)) return not_known;
+  for (uint32_t count = 0; count < most; ++count) {
+    begin();
+    work(states_[state].size());
+    bool any = false;
+    for (const Item i : states_[state]) {
+      const Takes t = takes(program_.nodes[node_of(i)], char_class);
+      if (t == Takes::some) return not_known;
+      any |= t == Takes::all;
+    }
+    if (!any) return count;
+    state = step(state, one);
+  }
+  return Program::no_limit;
 }
 
 }  // namespace orlop

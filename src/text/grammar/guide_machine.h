@@ -8,6 +8,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "text/grammar/guide_program.h"
@@ -41,14 +42,11 @@ class Machine {
   size_t ids() const { return states_.ids(); }  // of states: below
   size_t built() const { return program_.nodes.size() + states_.used() + frames_.used(); }
 
-  // A class of which any characters may come from this state, one after the other, and how many at least
-  // (no_limit: any number; 0: there is none). The largest of those that `wanted` takes.
-  struct Loop {
-    uint32_t char_class = 0;
-    uint32_t count = 0;
-  };
-  template <class Wanted>
-  Loop find_loop(uint32_t state, Wanted&& wanted);
+  // How many characters of a class may come one after the other from this state, whichever they are: so
+  // many and no more (no_limit: at least `most`); not_known when that depends on the characters.
+  static constexpr uint32_t not_known = UINT32_MAX - 1;
+  uint32_t run_of(uint32_t state, uint32_t char_class, uint32_t most);
+  bool offers(uint32_t state, uint32_t char_class) const;  // one of its nodes takes that class
   static std::vector<uint32_t> widest_classes(const Program& program, size_t most);
   uint64_t spent() const { return spent_; }  // steps of building states, ever
   const Program& program() const { return program_; }
@@ -72,7 +70,9 @@ class Machine {
   static uint32_t frame_of(Item i) { return static_cast<uint32_t>(i); }
 
   uint32_t build(uint32_t state, uint8_t byte_class);
-  uint32_t loop_count(Item i);
+  enum class Takes : uint8_t { unknown, none, some, all };
+  Takes takes(const Program::Node& n, uint32_t char_class);
+  bool loops(Item i);
   void begin();
   void add(uint32_t node, uint32_t frame) { todo_.push_back(item(node, frame)); }
   void close();                      // todo_ -> items_
@@ -106,23 +106,8 @@ class Machine {
   std::vector<uint32_t> groups_;            // a heap of those that are not empty
   std::vector<Interval> run_;
   uint64_t steps_ = 0, spent_ = 0;
+  // Of two classes: how much of the first the second takes.
+  std::unordered_map<uint64_t, Takes> takes_;
 };
-
-template <class Wanted>
-Machine::Loop Machine::find_loop(uint32_t state, Wanted&& wanted) {
-  Loop best;
-  int tries = 0;
-  const std::vector<Item> items(states_[state].begin(), states_[state].end());
-  for (const Item i : items) {
-    const Program::Node& n = program_.nodes[node_of(i)];
-    if (n.op != Program::Op::chars || !wanted(n.a)) continue;
-    if (best.count > 0 && program_.classes[n.a].size() <= program_.classes[best.char_class].size())
-      continue;
-    if (tries++ == 8) break;  // a state of very many items: no search without end
-    const uint32_t count = loop_count(i);
-    if (count > 0) best = {n.a, count};
-  }
-  return best;
-}
 
 }  // namespace orlop

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t longest_token = 4096;  // bytes; longer ones are never allowed
 constexpr size_t plain_kept = 8;
-constexpr uint8_t not_plain = 127;
+constexpr uint8_t not_plain = PlainTokens::most_characters + 1;  // fits seven bits: see add
 
 bool in_ranges(const std::vector<CharRange>& ranges, uint32_t code) {
   const auto it = std::partition_point(ranges.begin(), ranges.end(),

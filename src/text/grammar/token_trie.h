@@ -32,8 +32,9 @@ struct TokenTree {
 
 // The tokens that consist of whole characters of one class, and the tree of all others.
 struct PlainTokens {
+  static constexpr uint8_t most_characters = 126;
   std::vector<CharRange> ranges;
-  std::vector<uint8_t> count;  // of each token: its characters, at most 126; 127: it is among the others
+  std::vector<uint8_t> count;  // of each token: its characters; more than most: it is among the others
   std::vector<uint32_t> all;   // a mask of those that are plain
   TokenTree others;
   size_t bytes() const;
