@@ -1,6 +1,7 @@
 // What callers ask for as a guide -> rules.
 #include "../check.h"
 #include "rules_match.h"
+#include "text/grammar/guide.h"
 #include "text/grammar/source.h"
 
 using namespace orlop;
@@ -58,6 +59,25 @@ TEST(each_kind) {
         !follows(tools, R"({"name": "g", "arguments": {}})"));
 }
 
+TEST(tools_defaults) {
+  const std::string tools = R"("tools": [{"type": "function", "function": {"name": "f"}}])";
+  for (const char* more : {"", R"(, "tool_choice": null, "parallel": null)",
+                           R"(, "tool_choice": "auto")", R"(, "parallel": true)"}) {
+    const Rules rules =
+        guide_rules(GuideKind::tools, "{\"format\": \"hermes\", " + tools + more + "}");
+    const auto guide = Guide::create(rules, nullptr);
+    const auto takes = [&](std::string_view text) {
+      Guide::State state = guide->start();
+      const bool all = guide->push_bytes(state, text) == text.size() && guide->complete(state);
+      guide->release(state);
+      return all;
+    };
+    const std::string one = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
+    CHECK(takes("plain text") && takes(one) && takes(one + "\n" + one));
+    CHECK(!takes("<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>"));
+  }
+}
+
 TEST(refusals) {
   CHECK_THROWS(invalid_argument, "kind 0 is none of 1 to 6", guide_rules(GuideKind::none, ""));
   CHECK_THROWS(invalid_argument, "kind 9 is none of 1 to 6",
@@ -81,6 +101,7 @@ TEST(refusals) {
       {"{\"tools\": []}", "tools.format: "},
       {"{\"tools\": [], \"format\": \"auto\"}", "tools.format: "},
       {"{\"tools\": [], \"format\": 1}", "tools.format: "},
+      {"{\"tools\": [], \"format\": \"none\"}", "tools.format: "},
       {"{\"tools\": [], \"format\": \"json\", \"parallel\": 1}", "tools.parallel: true or false"},
   };
   for (const auto& c : tools)

@@ -44,13 +44,10 @@ Rules::Expr choice_expr(Rules& rules, const OrderedJson& list) {
   return rules.choice(all);
 }
 
-ToolFormat tool_format(const OrderedJson& source) {
-  const auto it = source.find("format");
-  const std::string name = it != source.end() && it->is_string() ? it->get<std::string>() : "";
-  if (name == "hermes") return ToolFormat::hermes;
-  if (name == "llama3") return ToolFormat::llama3;
-  if (name == "json") return ToolFormat::json;
-  fail(Status::invalid_argument, "tools.format: \"hermes\", \"llama3\" or \"json\" is expected");
+// Of an optional key; null is as good as none.
+const OrderedJson* member(const OrderedJson& object, const char* key) {
+  const auto it = object.find(key);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
 }
 
 Rules::Expr tools_expr(Rules& rules, const OrderedJson& source) {
@@ -62,15 +59,20 @@ Rules::Expr tools_expr(Rules& rules, const OrderedJson& source) {
     fail(Status::invalid_argument, "tools: unknown key \"", key.substr(0, 100), "\"",
          near.empty() ? "" : "; did you mean \"" + near + "\"?");
   }
-  const auto tools = source.find("tools");
-  if (tools == source.end() || !tools->is_array())
+  const OrderedJson* tools = member(source, "tools");
+  if (!tools || !tools->is_array())
     fail(Status::invalid_argument, "tools.tools: a list of tools is expected");
-  const auto parallel = source.find("parallel");
-  if (parallel != source.end() && !parallel->is_boolean())
+  const OrderedJson* name = member(source, "format");
+  const auto format =
+      name && name->is_string() ? tool_format(name->get_ref<const std::string&>()) : std::nullopt;
+  if (!format || *format == ToolFormat::none)
+    fail(Status::invalid_argument, "tools.format: \"hermes\", \"llama3\" or \"json\" is expected");
+  const OrderedJson* parallel = member(source, "parallel");
+  if (parallel && !parallel->is_boolean())
     fail(Status::invalid_argument, "tools.parallel: true or false is expected");
-  const auto choice = source.find("tool_choice");
-  return tool_calls_expr(rules, *tools, choice == source.end() ? OrderedJson("auto") : *choice,
-                         tool_format(source), parallel == source.end() || parallel->get<bool>());
+  const OrderedJson* choice = member(source, "tool_choice");
+  return tool_calls_expr(rules, *tools, choice ? *choice : OrderedJson("auto"), *format,
+                         !parallel || parallel->get<bool>());
 }
 
 }  // namespace
