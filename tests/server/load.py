@@ -89,11 +89,19 @@ async def one(host: str, port: int, body: dict, index: int, leave_after: int | N
 
 
 async def many(
-    host: str, port: int, model: str, count: int, max_tokens: int, leaving: float, seed: int = 0
+    host: str,
+    port: int,
+    model: str,
+    count: int,
+    max_tokens: int,
+    leaving: float,
+    within: int | None = None,
 ) -> list[Outcome]:
-    """`count` streams at once, of which the part `leaving` hangs up at a random point."""
-    rng = random.Random(seed)
-    after = [rng.randrange(max_tokens) if rng.random() < leaving else None for _ in range(count)]
+    """`count` streams at once, of which the part `leaving` hangs up after a random number of events, less
+    than `within` (max_tokens, if an event is a token)."""
+    rng = random.Random(0)
+    within = max_tokens if within is None else within
+    after = [rng.randrange(within) if rng.random() < leaving else None for _ in range(count)]
     bodies = [body_of(model, i, max_tokens) for i in range(count)]
     for body in bodies:
         body["stream_options"] = {"include_usage": True}

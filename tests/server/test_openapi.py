@@ -32,7 +32,9 @@ def test_schemathesis(chat_folder, tmp_path):
         )  # fmt: skip
         assert out.returncode == 0, out.stdout[-6000:] + out.stderr[-2000:]
         server.idle()
-        assert server.process.poll() is None and not server.errors, server.errors[:20]
+        # "Invalid HTTP request received" is what some of them deserve.
+        bad = [line for line in server.errors if "Traceback" in line or "ERROR" in line]
+        assert server.process.poll() is None and not bad, server.errors[:40]
 
 
 def test_the_document_itself(server):

@@ -81,8 +81,10 @@ def _calls(g: Fields) -> list[dict[str, Any]] | None:
         path = f"{g.path}tool_calls[{i}]"
         if not isinstance(call, dict) or not isinstance(call.get("function"), dict):
             raise invalid(path, f"{path} must be an object with a function", "invalid_type")
+        Fields(call, path + ".").choice("type", ("function",), "function")
         inner = Fields(call["function"], path + ".function.")
-        name, arguments = inner.string("name"), call["function"].get("arguments", "{}")
+        name, arguments = inner.string("name"), call["function"].get("arguments")
+        arguments = {} if arguments is None else arguments
         if not name:
             raise invalid(path, f"{path}.function.name is required")
         if isinstance(arguments, str):  # the API has text, templates want what it says

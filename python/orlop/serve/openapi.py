@@ -30,7 +30,14 @@ def _answers(ok: dict[str, Any], errors: tuple[int, ...]) -> dict[str, Any]:
 def _post(name: str, says: str, body: str, answer: str, stream: str = "") -> dict[str, Any]:
     ok = _json(answer, "The answer.")
     if stream:
-        ok["content"]["text/event-stream"] = {"schema": {"type": "string", "description": stream}}
+        ok["content"]["text/event-stream"] = {
+            "schema": {  # of each event
+                "type": "object",
+                "properties": {"data": {"type": "string"}},
+                "required": ["data"],
+                "description": stream,
+            }
+        }
     return {
         "post": {
             "operationId": name,

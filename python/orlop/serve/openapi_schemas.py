@@ -117,14 +117,18 @@ _common: dict[str, Schema] = {
     "user": {"description": "Accepted and not used."},
 }
 
-_prompt: Schema = {
-    "anyOf": [
-        text(minLength=1),
-        array(text(minLength=1), minItems=1, maxItems=1024),
-        array(token, minItems=1),
-        array(array(token, minItems=1), minItems=1, maxItems=1024),
-    ]
-}
+
+
+def _prompts(most: int) -> Schema:
+    return {
+        "anyOf": [
+            text(minLength=1),
+            array(text(minLength=1), minItems=1, maxItems=most),
+            array(token, minItems=1),
+            array(array(token, minItems=1), minItems=1, maxItems=most),
+        ]
+    }
+
 
 _logprob: dict[str, Schema] = {
     "token": text(),
@@ -192,9 +196,16 @@ schemas: dict[str, Schema] = {
     "ToolCall": obj(
         {
             "id": maybe(text()),
-            "type": {"enum": ["function"]},
+            "type": maybe({"enum": ["function"]}),
             "function": obj(
-                {"name": text(minLength=1), "arguments": text("JSON.")}, ("name", "arguments")
+                {
+                    "name": text(minLength=1),
+                    "arguments": {
+                        "anyOf": [text("JSON."), {"type": "object"}, {"type": "null"}],
+                        "description": "Left out: {}.",
+                    },
+                },
+                ("name",),
             ),
         },
         ("function",),
@@ -243,7 +254,7 @@ schemas: dict[str, Schema] = {
     ),
     "CompletionRequest": request(
         {
-            "prompt": _prompt,
+            "prompt": _prompts(1024),
             **_common,
             "max_tokens": integer(0, 2**32 - 2, "Default: 16. 0 needs echo."),
             "logprobs": integer(0, 20),
@@ -255,7 +266,7 @@ schemas: dict[str, Schema] = {
     ),
     "EmbeddingRequest": request(
         {
-            "input": _prompt,
+            "input": _prompts(2048),
             "model": model,
             "encoding_format": {"enum": ["float", "base64"]},
             "dimensions": integer(1, 2**31 - 1, "Must be the model's."),
