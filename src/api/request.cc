@@ -29,7 +29,13 @@ orlop_generate_params default_params() {
 // A source of tool calls whose format is "auto" or left out: with the one that the template asks for.
 std::string with_format(std::string_view source, const Vocabulary& vocabulary) {
   if (source.size() > GrammarLimits{}.max_source) return std::string(source);
-  OrderedJson json = parse_ordered_json(source, "guide_source");
+  OrderedJson json;
+  try {
+    json = parse_ordered_json(source, "guide_source");
+  } catch (const Error& e) {
+    if (e.status() != Status::bad_format) throw;
+    throw Error(Status::invalid_argument, e.text());
+  }
   if (!json.is_object()) return std::string(source);
   const auto found = json.find("format");
   if (found != json.end() && !found->is_null() && *found != "auto") return std::string(source);
