@@ -384,6 +384,26 @@ TEST(hostile) {
   OrderedJson place = {{"type", "null"}};
   for (int i = 0; i < 900; ++i) place = {{"allOf", {place}}};
   CHECK_INVALID(place.dump(), "/allOf/0");
+  // Values that are looked at by schemas that come back to them, and long ways through references.
+  CHECK_TEXTS(
+      R"({"$defs": {"t": {"enum": [{"a": {}}, {"a": {"a": 1}}, {}, {"a": {"a": {}}}], "properties": {"a": {"$ref": "#/$defs/t"}}}}, "$ref": "#/$defs/t"})",
+      {"{}", R"({"a":{}})", R"({"a":{"a":{}}})"}, {R"({"a":{"a":1}})"});
+  OrderedJson chain;
+  for (int i = 0; i < 5000; ++i)
+    chain[cat("d", i)] = {{"enum", {{{"a", OrderedJson::object()}}, OrderedJson::object()}},
+                          {"properties", {{"a", {{"$ref", cat("#/$defs/d", (i + 1) % 5000)}}}}}};
+  CHECK_TEXTS((OrderedJson{{"$defs", chain}, {"$ref", "#/$defs/d0"}}), {"{}", R"({"a":{}})"},
+              {R"({"a":1})"});
+  for (int i = 0; i < 4000; ++i) {
+    const OrderedJson next = {{"$ref", cat("#/$defs/d", i + 1)}};
+    if (i % 2)
+      chain[cat("d", i)] = {{"type", "object"}, {"required", {"a"}}, {"properties", {{"a", next}}}};
+    else
+      chain[cat("d", i)] = {{"oneOf", {{{"type", "null"}}, next}}};
+  }
+  chain["d4000"] = {{"type", "integer"}};
+  CHECK_TEXTS((OrderedJson{{"$defs", chain}, {"$ref", "#/$defs/d0"}}),
+              {"null", R"({"a":{"a":null}})"}, {R"({"a":1})"});
   OrderedJson many;
   for (int i = 0; i < 2000; ++i) many[cat("property ", i)] = {{"type", "integer"}};
   CHECK_TEXTS((OrderedJson{{"type", "object"}, {"properties", many}}),

@@ -29,10 +29,18 @@ void Merger::spend(uint64_t steps, Node::Id id) {
 }
 
 const std::vector<Shape>& Merger::shapes(const Together& together) {
-  if (const auto it = shapes_.find(together); it != shapes_.end()) return *it->second;
-  // Another place in the value: a schema may come again here.
-  std::vector<Node::Id> outer;
-  outer.swap(stack_);
+  if (const auto it = shapes_.find(together); it != shapes_.end()) return it->second;
+  std::vector<Shape> all = expanded(together);
+  for (Shape& s : all)
+    if (s.values) std::erase_if(*s.values, [&](const auto& v) { return !fits(*v.second, s); });
+  std::erase_if(all, [](const Shape& s) { return s.values && s.values->empty(); });
+  return shapes_[together] = std::move(all);
+}
+
+// With values that the other keywords may not admit. Looks at no schema of a part of the value, so
+// that it comes to an end whatever refers to what.
+const std::vector<Shape>& Merger::expanded(const Together& together) {
+  if (const auto it = expanded_.find(together); it != expanded_.end()) return it->second;
   Drafts drafts(1);
   for (const int32_t entry : together) {
     if (entry % 2)
@@ -40,14 +48,13 @@ const std::vector<Shape>& Merger::shapes(const Together& together) {
     else
       apply(drafts, entry / 2);
   }
-  auto all = std::make_unique<std::vector<Shape>>();
+  std::vector<Shape> all;
   for (Draft& d : drafts) {
     spend(4 + d.nodes.size(), d.nodes.empty() ? doc_.root() : d.nodes[0]);
     Shape shape = finish(std::move(d));
-    if (shape.types) all->push_back(std::move(shape));
+    if (shape.types) all.push_back(std::move(shape));
   }
-  outer.swap(stack_);
-  return *(shapes_[together] = std::move(all));
+  return expanded_[together] = std::move(all);
 }
 
 // The keywords of the node itself.
@@ -85,7 +92,7 @@ void Merger::apply(Drafts& drafts, Node::Id id) {
     if (!drafts.empty()) apply(drafts, one);
   if (!drafts.empty() && !node.any_of.empty()) either(drafts, id, node.any_of);
   if (!drafts.empty() && !node.one_of.empty()) {
-    prove_disjoint(id);
+    if (one_of_.insert(id).second) unproved_.push_back(id);
     either(drafts, id, node.one_of);
   }
   stack_.pop_back();
@@ -111,9 +118,15 @@ void Merger::either(Drafts& drafts, Node::Id id, const std::vector<Node::Id>& op
   drafts = std::move(all);
 }
 
-// oneOf is anyOf when no value can match two of the schemas.
+void Merger::prove_disjoint() {
+  while (!unproved_.empty()) {
+    const Node::Id id = unproved_.back();
+    unproved_.pop_back();
+    prove_disjoint(id);
+  }
+}
+
 void Merger::prove_disjoint(Node::Id id) {
-  if (!disjoint_.emplace(id, true).second) return;
   const Node& node = doc_.at(id);
   const auto& options = node.one_of;
   if (options.size() == 1 || different_values(options)) return;

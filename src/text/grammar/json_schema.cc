@@ -23,12 +23,14 @@ Expr Builder::build() {
   const Together root = {2 * doc_.root()};
   if (merger_.impossible(root)) fail(Status::invalid_argument, "JSON schema: no value is valid");
   const Expr start = value(root);
+  merger_.prove_disjoint();
   // One after the other, however deep the schema: rules wait here.
   while (!open_.empty()) {
     const auto [together, rule] = std::move(open_.front());
     open_.pop_front();
     const Expr e = body(together);
     rules_.define(rule, e == nothing ? rules_.choice({}) : e);
+    merger_.prove_disjoint();
   }
   return start == nothing ? rules_.choice({}) : start;
 }
@@ -87,7 +89,7 @@ Expr Builder::body(const Together& together) {
 
 void Builder::add_values(const Shape& shape, std::vector<std::string>& texts,
                          std::vector<Expr>& ways) {
-  for (const OrderedJson* v : *shape.values) {
+  for (const auto& [text, v] : *shape.values) {
     if (v->is_string()) {
       texts.push_back(string_text(v->get_ref<const std::string&>()));
     } else if (v->is_structured() || v->is_number_float()) {
@@ -119,7 +121,7 @@ Expr Builder::list_of(Expr one, int64_t least, int64_t most) {
 
 Expr Builder::string(const Shape& s) {
   Expr inside = nothing;
-  if (const std::optional<Language> language = merger_.strings(s)) {
+  if (const std::optional<Language>& language = merger_.strings(s)) {
     const Node::Id node = s.patterns.empty() ? s.formats[0].second : s.patterns[0].second;
     inside = language->expr(
         text_, rules_, [&](const std::vector<CharRange>& r) { return string_chars(rules_, r); },

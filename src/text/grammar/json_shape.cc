@@ -57,15 +57,6 @@ Shape Merger::finish(Draft draft) {
   if (crossed(shape.min_items, shape.max_items)) shape.types &= static_cast<uint8_t>(~array_type);
   if (crossed(shape.min_properties, shape.max_properties))
     shape.types &= static_cast<uint8_t>(~object_type);
-  if (shape.values) {
-    const auto all = std::move(*shape.values);
-    shape.values.reset();
-    std::vector<const OrderedJson*> kept;
-    for (const OrderedJson* v : all)
-      if (valid(*v, shape)) kept.push_back(v);
-    if (kept.empty()) shape.types = 0;
-    shape.values = std::move(kept);
-  }
   return shape;
 }
 
@@ -152,7 +143,7 @@ bool Merger::impossible(const Shape& shape) {
   if (shape.values) return shape.values->empty();
   if (shape.types & (null_type | boolean_type | number_types)) return false;
   if (shape.types & string_type) {
-    const std::optional<Language> language = strings(shape);
+    const std::optional<Language>& language = strings(shape);
     if (!language || !language->empty()) return false;
   }
   if (shape.types & array_type) {

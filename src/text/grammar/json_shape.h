@@ -2,8 +2,8 @@
 // oneOf, allOf or $ref any more.
 #pragma once
 #include <map>
-#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,7 +22,7 @@ struct Shape {
   uint8_t types = any_type;
   std::vector<Node::Id> nodes;  // whose own keywords hold, in the order that they were met
   // What these say together; -1: no bound.
-  std::optional<std::vector<const OrderedJson*>> values;  // enum, const: those that the rest admits
+  std::optional<std::map<std::string, const OrderedJson*>> values;  // enum, const; by canonical()
   NumberBounds bounds;
   int64_t min_length = 0, max_length = -1;
   std::vector<std::pair<std::string, Node::Id>> patterns, formats;  // each once
@@ -58,6 +58,9 @@ class Merger {
 
   // No shape: no value is valid. Some may be impossible all the same.
   const std::vector<Shape>& shapes(const Together& together);
+  // Of every oneOf that shapes were made of: Error(unsupported) unless no value can match two of
+  // its schemas, so that it is an anyOf.
+  void prove_disjoint();
   // False where it is not found out.
   bool impossible(const Shape& shape);
   bool impossible(const Together& together);
@@ -75,7 +78,7 @@ class Merger {
   StringRule& format(const std::string& name, Node::Id node, bool counted = false);
   const Language& language(StringRule& rule, Node::Id node, const char* keyword);
   // All that a shape says of strings, when that is more than a length or one rule.
-  std::optional<Language> strings(const Shape& shape);
+  const std::optional<Language>& strings(const Shape& shape);
 
   const Document& document() const { return doc_; }
   Work& work(Node::Id node, const char* keyword);
@@ -94,6 +97,7 @@ class Merger {
   void own(Drafts& drafts, Node::Id id);
   void apply(Drafts& drafts, Node::Id id);
   void either(Drafts& drafts, Node::Id id, const std::vector<Node::Id>& options);
+  const std::vector<Shape>& expanded(const Together& together);
   void prove_disjoint(Node::Id id);
   bool different_values(const std::vector<Node::Id>& options) const;
 
@@ -103,7 +107,7 @@ class Merger {
   bool impossible_object(const Shape& shape);
   void include(Together& together, Node::Id id) const;
 
-  bool valid(const OrderedJson& value, const Shape& shape);
+  bool fits(const OrderedJson& value, const Shape& shape);  // all but enum and const
   bool valid_string(const std::string& value, const Shape& shape);
   bool valid_object(const OrderedJson& value, const Shape& shape);
   Together key_value(const Shape& shape, const std::string& key);
@@ -112,10 +116,12 @@ class Merger {
   Rules scratch_;
   Work work_;
   uint64_t budget_ = 4'000'000;
-  std::map<Together, std::unique_ptr<std::vector<Shape>>> shapes_;
+  std::map<Together, std::vector<Shape>> expanded_, shapes_;
   std::map<Together, bool> impossible_;
-  std::map<Node::Id, bool> disjoint_;  // those proved, or being so
+  std::set<Node::Id> one_of_;       // met
+  std::vector<Node::Id> unproved_;  // of these
   std::map<std::string, StringRule> patterns_, formats_;
+  std::map<std::string, std::optional<Language>> strings_;
   std::map<Node::Id, std::map<std::string_view, Node::Id>> properties_;
   std::vector<Node::Id> stack_;  // nodes in place that are being applied
   int32_t depth_ = 0;

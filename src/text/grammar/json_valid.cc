@@ -1,6 +1,5 @@
 // Values of enum and const against the other keywords; conditions on strings.
 #include <algorithm>
-#include <set>
 
 #include "base/error.h"
 #include "text/grammar/json_format.h"
@@ -65,36 +64,28 @@ std::string canonical(const OrderedJson& value) {
 }
 
 void Merger::restrict_values(Shape& shape, const OrderedJson& values, bool list) {
-  std::set<std::string> allowed;
-  std::vector<const OrderedJson*> fresh;
-  const auto add = [&](const OrderedJson& v) {
-    if (allowed.insert(canonical(v)).second) fresh.push_back(&v);
-  };
+  std::map<std::string, const OrderedJson*> allowed;
   if (list)
-    for (const OrderedJson& v : values) add(v);
+    for (const OrderedJson& v : values) allowed.emplace(canonical(v), &v);
   else
-    add(values);
-  if (!shape.values) {
-    shape.values = std::move(fresh);
-    return;
-  }
-  std::erase_if(*shape.values,
-                [&](const OrderedJson* v) { return !allowed.contains(canonical(*v)); });
+    allowed.emplace(canonical(values), &values);
+  if (!shape.values)
+    shape.values = std::move(allowed);
+  else
+    std::erase_if(*shape.values, [&](const auto& v) { return !allowed.contains(v.first); });
 }
 
 bool Merger::valid(const OrderedJson& value, const Together& together) {
-  return together.empty() ||
-         std::ranges::any_of(shapes(together), [&](const Shape& s) { return valid(value, s); });
+  if (together.empty()) return true;
+  std::string text;  // once made
+  return std::ranges::any_of(expanded(together), [&](const Shape& s) {
+    if (s.values && text.empty()) text = canonical(value);
+    return (!s.values || s.values->contains(text)) && fits(value, s);
+  });
 }
 
-bool Merger::valid(const OrderedJson& value, const Shape& shape) {
+bool Merger::fits(const OrderedJson& value, const Shape& shape) {
   if (!(type_of(value) & shape.types)) return false;
-  if (shape.values) {
-    const std::string text = canonical(value);
-    if (std::ranges::none_of(*shape.values,
-                             [&](const OrderedJson* v) { return canonical(*v) == text; }))
-      return false;
-  }
   if (value.is_number()) return shape.bounds.contains(decimal_of(value));
   if (value.is_string()) return valid_string(value.get_ref<const std::string&>(), shape);
   if (value.is_array()) {
@@ -161,14 +152,20 @@ const Language& Merger::language(StringRule& rule, Node::Id node, const char* ke
   return *rule.language;
 }
 
-std::optional<Language> Merger::strings(const Shape& shape) {
+const std::optional<Language>& Merger::strings(const Shape& shape) {
+  std::string key = cat(shape.min_length, " ", shape.max_length);
+  for (const auto* list : {&shape.patterns, &shape.formats})
+    for (const auto& [text, node] : *list)
+      key += cat(" ", list == &shape.patterns, text.size(), " ", text);
+  if (const auto it = strings_.find(key); it != strings_.end()) return it->second;
+  std::optional<Language>& out = strings_[key];
   std::vector<const Language*> all;
   std::vector<std::pair<StringRule*, std::pair<Node::Id, const char*>>> rules;
   for (const auto& [text, node] : shape.patterns)
     rules.push_back({&pattern(text, node, "pattern"), {node, "pattern"}});
   for (const auto& [name, node] : shape.formats)
     rules.push_back({&format(name, node), {node, "format"}});
-  if (rules.empty()) return {};
+  if (rules.empty()) return out;
   // A length that a rule keeps anyway is no condition.
   int64_t least = shape.min_length, most = shape.max_length;
   for (const auto& [rule, at] : rules) {
@@ -176,7 +173,7 @@ std::optional<Language> Merger::strings(const Shape& shape) {
     if (rule->length.most >= 0 && rule->length.most <= shape.max_length) most = -1;
   }
   const bool bounded = least > 0 || most >= 0;
-  if (rules.size() == 1 && !bounded) return {};
+  if (rules.size() == 1 && !bounded) return out;
   if (bounded)
     for (size_t i = 0; i < shape.formats.size(); ++i)
       rules[shape.patterns.size() + i].first =
@@ -188,9 +185,9 @@ std::optional<Language> Merger::strings(const Shape& shape) {
          ": not supported: more than 60 at once");
   Work& cost = work(node, keyword);
   Language both = all.size() == 1 ? *all[0] : Language::product(all, true, cost);
-  if (!bounded) return both;
+  if (!bounded) return out = std::move(both);
   cost.where += " with a length";
-  return both.within(least, most, cost);
+  return out = both.within(least, most, cost);
 }
 
 }  // namespace orlop::schema
