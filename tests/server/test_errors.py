@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 
 import openai
 import pytest
@@ -125,6 +127,23 @@ def test_paths_and_methods(tiny_server):
     assert error_of(tiny_server.http.get("/v1/nothing"), 404)["code"] == "not_found"
     assert error_of(tiny_server.http.get(text_path), 405)["code"] == "method_not_allowed"
     assert error_of(tiny_server.http.get("/v1/models/"), 404)
+
+
+def test_head_limit(tiny_server):
+    """A head without an end is not kept; large ordinary ones are taken."""
+    for line in (b"x-long: ", b"GET /"):
+        with socket.create_connection(("127.0.0.1", tiny_server.port)) as sock:
+            first = b"" if line.startswith(b"GET") else b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+            with pytest.raises(ConnectionError):
+                sock.sendall(first + line)
+                for _ in range(200):
+                    sock.sendall(b"x" * 100_000)
+                    time.sleep(0.001)
+    fine = {"x-long": "y" * 100_000}
+    assert tiny_server.http.get("/health", headers=fine).status_code == 200
+    body = {"prompt": [[5]], "user": "x" * 3_000_000, "max_tokens": 1}
+    for _ in range(2):  # twice on one connection
+        assert tiny_server.post(text_path, body).status_code == 200
 
 
 def test_body_limit(model_path):

@@ -14,6 +14,7 @@ import uvicorn
 
 from .._engine import Engine
 from .app import create_app
+from .protocol import http_protocol
 from .runtime import Progress, Runtime
 from .settings import Settings
 
@@ -104,6 +105,7 @@ def run(
         runtime = Runtime(make, name, settings)
         config = uvicorn.Config(
             create_app(runtime),
+            http=http_protocol(),
             log_level="info" if settings.access_log else "warning",
             access_log=settings.access_log,
             lifespan="off",
