@@ -1,8 +1,9 @@
-// What guided decoding costs a token: the time to find the mask of allowed tokens, and to take a token,
-// for JSON schemas of the usual kinds over a vocabulary of 128,000 tokens. For each schema: a typical text
-// by a new guide ("first"), the same once more ("again": all masks are known), then texts of random allowed
-// tokens by a new guide ("random": every state that chance can find). One thread, its processor time, no model.
-// usage: bench_guide [tokenizer.json [rounds of random texts]]
+// What guided decoding costs a token: the time to find the mask of allowed tokens, and to take a
+// token, for JSON schemas of the usual kinds over a vocabulary of 128,000 tokens. For each schema:
+// a typical text by a new guide ("first"), the same once more ("again": all masks are known), then
+// texts of random allowed tokens by a new guide ("random": every state that chance can find). One
+// thread, its processor time, no model. usage: bench_guide [tokenizer.json [rounds of random
+// texts]]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -47,6 +48,11 @@ const Case cases[] = {
     {"recursive", GuideKind::json_schema,
      R"({"$defs":{"node":{"type":"object","properties":{"value":{"type":"string"},"children":{"type":"array","items":{"$ref":"#/$defs/node"}}},"required":["value","children"],"additionalProperties":false}},"$ref":"#/$defs/node"})",
      R"({"value": "root", "children": [{"value": "left", "children": [{"value": "leaf", "children": []}]}, {"value": "right", "children": [{"value": "inner", "children": [{"value": "leaf", "children": []}]}]}]})"},
+    {"patterns", GuideKind::json_schema,
+     R"({"type":"object","properties":{"word":{"type":"string","pattern":"^\\p{L}[\\p{L}\\p{N}_-]*$"},"code":{"type":"string","pattern":"^[A-Z]{3}-\\d{4}$"},"has":{"type":"string","pattern":"not|never"}},"required":["word","code","has"],"additionalProperties":false})",
+     R"({"word": "Gärtner_42", "code": "ABC-0042", "has": "It is said that one never should."})"},
+    {"a regex", GuideKind::regex, R"((\w+ ){2,20}\w+[.!?]( .*)?)",
+     R"(The gardener waters all of it. Then rests, and so on.)"},
 };
 
 // Time of this thread on a processor: what else the machine does is not what is measured.
@@ -70,9 +76,11 @@ double quantile(std::vector<double> v, double q) {
   return v[at];
 }
 void print(const char* name, const char* what, const Times& t) {
-  std::printf("%-18s %-7s %6zu tokens   mask us: median %7.1f  p99 %7.1f  max %7.1f   push us: median %5.2f  p99 %6.2f\n",
-              name, what, t.mask.size(), quantile(t.mask, 0.5), quantile(t.mask, 0.99),
-              quantile(t.mask, 1), quantile(t.push, 0.5), quantile(t.push, 0.99));
+  std::printf(
+      "%-18s %-7s %6zu tokens   mask us: median %7.1f  p99 %7.1f  max %7.1f   push us: median "
+      "%5.2f  p99 %6.2f\n",
+      name, what, t.mask.size(), quantile(t.mask, 0.5), quantile(t.mask, 0.99), quantile(t.mask, 1),
+      quantile(t.push, 0.5), quantile(t.push, 0.99));
 }
 
 class Run {
@@ -108,15 +116,17 @@ Times typical(Guide& guide, const TokenTrie& trie, const std::vector<int32_t>& i
     const auto& mask = run.mask();
     const auto i = static_cast<uint32_t>(t);
     if (!(mask[i / 32] >> (i % 32) & 1) || !run.push(t))
-      fail(Status::internal, c.name, ": its own text is refused after ", run.times.push.size(), " tokens");
+      fail(Status::internal, c.name, ": its own text is refused after ", run.times.push.size(),
+           " tokens");
   }
   if (!run.complete()) fail(Status::internal, c.name, ": its own text is not complete");
   return run.times;
 }
 
-// At most 200 tokens of those allowed. As a model would, ends strings sooner than chance does: half of the
-// time a token of few bytes is taken.
-Times random_text(Guide& guide, const TokenTrie& trie, const Tokenizer& tokenizer, std::mt19937& rng) {
+// At most 200 tokens of those allowed. As a model would, ends strings sooner than chance does: half
+// of the time a token of few bytes is taken.
+Times random_text(Guide& guide, const TokenTrie& trie, const Tokenizer& tokenizer,
+                  std::mt19937& rng) {
   Run run(guide, trie);
   for (int i = 0; i < 200 && !run.exhausted(); ++i) {
     const auto& mask = run.mask();
@@ -130,7 +140,8 @@ Times random_text(Guide& guide, const TokenTrie& trie, const Tokenizer& tokenize
     }
     if (all.empty()) fail(Status::internal, "a dead end");
     const auto& from = brief.empty() || rng() % 2 ? all : brief;
-    if (!run.push(from[rng() % from.size()])) fail(Status::internal, "a token of the mask is refused");
+    if (!run.push(from[rng() % from.size()]))
+      fail(Status::internal, "a token of the mask is refused");
   }
   return run.times;
 }
@@ -166,8 +177,10 @@ int bench(const std::string& path, int rounds) {
     Times r;
     for (int i = 0; i < rounds; ++i) r.add(random_text(*guide, *trie, *tokenizer, rng));
     print(c.name, "random", r);
-    std::printf("%-18s rules %.2f ms, automaton %.2f ms, %.1f MB after the text, %.1f MB after random ones\n",
-                c.name, parsed / 1e3, compiled / 1e3, grown, static_cast<double>(guide->bytes()) / 1e6);
+    std::printf(
+        "%-18s rules %.2f ms, automaton %.2f ms, %.1f MB after the text, %.1f MB after random "
+        "ones\n",
+        c.name, parsed / 1e3, compiled / 1e3, grown, static_cast<double>(guide->bytes()) / 1e6);
     first.add(a), again.add(b), random.add(r);
   }
   print("all", "first", first);
@@ -179,9 +192,9 @@ int bench(const std::string& path, int rounds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string path =
-      argc > 1 ? argv[1]
-               : ORLOP_SOURCE_ROOT "/.cache/tokenizers/llama3_1/package/models/tokenizer.json";
+  const std::string path = argc > 1 ? argv[1]
+                                    : ORLOP_SOURCE_ROOT
+                               "/.cache/tokenizers/llama3_1/package/models/tokenizer.json";
   try {
     return bench(path, argc > 2 ? std::atoi(argv[2]) : 20);
   } catch (const Error& e) {

@@ -1,8 +1,10 @@
-// A tokenizer of given tokens, and an oracle that decides by brute force whether a text begins one of the
-// language of some rules. The oracle shares no idea with the automaton: it fills tables over all
-// expressions and positions until nothing changes.
+// A tokenizer of given tokens, helpers to build rules and ask guides, and an oracle that decides by
+// brute force whether a text begins one of the language of some rules. The oracle shares no idea
+// with the automaton: it fills tables over all expressions and positions until nothing changes.
 #pragma once
 #include <algorithm>
+#include <ctime>
+#include <memory>
 #include <random>
 #include <set>
 #include <string>
@@ -41,7 +43,8 @@ inline bool begins_one(std::string_view bytes, std::span<const CharRange> ranges
   const auto lead = static_cast<uint8_t>(bytes[0]);
   const uint32_t want = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
   uint32_t code = lead & (0x7fu >> want);
-  for (size_t i = 1; i < bytes.size(); ++i) code = code << 6 | (static_cast<uint8_t>(bytes[i]) & 0x3fu);
+  for (size_t i = 1; i < bytes.size(); ++i)
+    code = code << 6 | (static_cast<uint8_t>(bytes[i]) & 0x3fu);
   const auto open = 6 * (want - static_cast<uint32_t>(bytes.size()));
   const uint32_t least = want == 2 ? 0x80 : want == 3 ? 0x800 : 0x10000;
   const uint32_t first = std::max(code << open, least), last = (code << open) + (1u << open) - 1;
@@ -72,7 +75,9 @@ class Oracle {
         for (size_t i = 0; i < n; ++i) more |= update(e, i);
     }
   }
-  bool prefix() const { return begins_[static_cast<size_t>(rules_.root()) * (text_.size() + 1)] || whole(); }
+  bool prefix() const {
+    return begins_[static_cast<size_t>(rules_.root()) * (text_.size() + 1)] || whole();
+  }
   bool whole() const {
     return ends_[static_cast<size_t>(rules_.root()) * (text_.size() + 1)][text_.size()];
   }
@@ -89,7 +94,8 @@ class Oracle {
     switch (n.kind) {
       case Rules::Kind::empty:
       case Rules::Kind::literal:
-      case Rules::Kind::chars: return true;
+      case Rules::Kind::chars:
+        return true;
       case Rules::Kind::sequence:
         for (uint32_t i = 0; i < n.count; ++i)
           if (!productive_[part(n, i)]) return false;
@@ -98,13 +104,15 @@ class Oracle {
         for (uint32_t i = 0; i < n.count; ++i)
           if (productive_[part(n, i)]) return true;
         return false;
-      case Rules::Kind::repeat: return n.a == 0 || productive_[part(n, 0)];
-      case Rules::Kind::call: return productive_[body(n)];
+      case Rules::Kind::repeat:
+        return n.a == 0 || productive_[part(n, 0)];
+      case Rules::Kind::call:
+        return productive_[body(n)];
     }
     return false;
   }
-  // Fills ends (where a match from i may end) and begins (the rest of the text begins a match that needs
-  // more bytes).
+  // Fills ends (where a match from i may end) and begins (the rest of the text begins a match that
+  // needs more bytes).
   bool update(size_t e, size_t i) {
     const size_t n = text_.size() + 1;
     std::vector<bool> ends = ends_[e * n + i];
@@ -112,7 +120,9 @@ class Oracle {
     const Rules::Node& node = nodes_[e];
     const std::string_view rest = std::string_view(text_).substr(i);
     switch (node.kind) {
-      case Rules::Kind::empty: ends[i] = true; break;
+      case Rules::Kind::empty:
+        ends[i] = true;
+        break;
       case Rules::Kind::literal: {
         const auto text = std::string_view(rules_.bytes()).substr(node.begin, node.count);
         if (rest.starts_with(text)) ends[i + text.size()] = true;
@@ -197,6 +207,62 @@ class Oracle {
   std::string text_;
   std::vector<std::vector<bool>> ends_;  // [expressions, positions] -> [positions]
   std::vector<bool> begins_;             // [expressions, positions]
+};
+
+using Expr = Rules::Expr;
+constexpr int32_t inf = Rules::unbounded;
+
+inline double now_ms() {
+  return 1e3 * static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
+
+// All bytes as tokens of their own, then these; the last one ends.
+inline std::shared_ptr<const TokenTrie> trie_of(std::vector<std::string> more,
+                                                std::vector<std::string>* all, bool bytes = true) {
+  std::vector<std::string> tokens;
+  if (bytes)
+    for (int b = 0; b < 256; ++b) tokens.push_back(std::string(1, static_cast<char>(b)));
+  tokens.insert(tokens.end(), more.begin(), more.end());
+  tokens.push_back("a");  // a control token, though its text would do
+  tokens.push_back("</s>");
+  const auto last = static_cast<int32_t>(tokens.size()) - 1;
+  const FakeTokenizer tokenizer(tokens, {last - 1, last});
+  if (all) *all = tokens;
+  return TokenTrie::build(tokenizer, last + 3, {last});  // two rows of padding
+}
+
+inline bool bit(const std::vector<uint32_t>& mask, int32_t t) {
+  return mask[static_cast<size_t>(t) / 32] >> (t % 32) & 1;
+}
+
+inline std::vector<uint32_t> mask_of(Guide& g, Guide::State s, const TokenTrie& trie) {
+  std::vector<uint32_t> mask(static_cast<size_t>(trie.words()), 0xdeadbeef);
+  g.mask(s, mask.data());
+  return mask;
+}
+
+// Takes the text? Whole: and it may end there.
+inline bool takes(Guide& g, std::string_view text, bool whole = true) {
+  Guide::State s = g.start();
+  const bool ok = g.push_bytes(s, text) == text.size() && (!whole || g.complete(s));
+  g.release(s);
+  return ok;
+}
+inline bool begins(Guide& g, std::string_view text) {
+  return takes(g, text, false);
+}
+
+struct Maker {
+  Rules rules;
+  Expr lit(std::string_view s) { return rules.literal(s); }
+  Expr cls(std::vector<CharRange> r) { return rules.chars(r); }
+  Expr seq(std::vector<Expr> p) { return rules.sequence(p); }
+  Expr any(std::vector<Expr> p) { return rules.choice(p); }
+  Expr rep(Expr e, int32_t a, int32_t b) { return rules.repeat(e, a, b); }
+  std::shared_ptr<Guide> guide(Expr root, std::shared_ptr<const TokenTrie> trie = nullptr) {
+    rules.set_root(root);
+    return Guide::create(rules, std::move(trie));
+  }
 };
 
 }  // namespace orlop::test

@@ -17,7 +17,8 @@ constexpr size_t mask_bytes = size_t{16} << 20;
 constexpr size_t nodes_a_breath = 1024;
 // The widest classes of a grammar, whose plain tokens are known ahead. Others are walked.
 constexpr size_t most_plain_classes = 4;
-// What one mask, or the bytes of one call, may cost in steps of building states: some tens of milliseconds.
+// What one mask, or the bytes of one call, may cost in steps of building states: some tens of
+// milliseconds.
 constexpr uint64_t most_mask_steps = 4'000'000;
 constexpr uint64_t most_byte_steps = 1000;  // more, for each byte
 
@@ -97,7 +98,8 @@ class GuideImpl final : public Guide {
   void walk(const TokenTree& tree, Walk& walk, uint32_t* bits);
   void check_steps(uint64_t spent, uint64_t most) const {
     if (spent > most)
-      fail(Status::invalid_argument, "grammar: too ambiguous: one step of the text takes more than ", most,
+      fail(Status::invalid_argument,
+           "grammar: too ambiguous: one step of the text takes more than ", most,
            " steps of its automaton");
   }
   void make_room(uint32_t pinned);
@@ -121,7 +123,8 @@ void GuideImpl::make_room(uint32_t pinned) {
   std::vector<uint32_t> pins{pinned};
   for (const Walk* w : walks_)
     if (!w->path.empty())
-      pins.insert(pins.end(), w->path.begin(), w->path.begin() + static_cast<ptrdiff_t>(w->depth) + 1);
+      pins.insert(pins.end(), w->path.begin(),
+                  w->path.begin() + static_cast<ptrdiff_t>(w->depth) + 1);
   machine_.collect(pins);
   if (!crowded(2)) return;
   masks_.clear();

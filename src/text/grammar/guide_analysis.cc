@@ -24,7 +24,8 @@ bool Spelling::has(uint32_t code) const {
 bool Spelling::has(std::string_view text) const {
   for (size_t pos = 0; pos < text.size();) {
     const Utf8Step step = utf8_step(text, pos);
-    // Bytes outside characters can only come one by one; the tree holds such tokens where all_high is.
+    // Bytes outside characters can only come one by one; the tree holds such tokens where all_high
+    // is.
     bool spelled = step.whole ? has(step.code) : all_high;
     for (uint32_t i = 0; i < step.length && !step.whole; ++i)
       spelled &= byte[static_cast<uint8_t>(text[pos + i])];
@@ -146,17 +147,22 @@ class Analyzer {
   bool productive_alone(size_t e) {
     const Rules::Node& n = nodes_[e];
     switch (n.kind) {
-      case Kind::empty: return true;
+      case Kind::empty:
+        return true;
       case Kind::literal:
         return !spelling_ ||
                spelling_->has(std::string_view(rules_.bytes()).substr(n.begin, n.count));
-      case Kind::chars: return !spelling_ || !a_.spelled[e].empty();
-      case Kind::repeat: return n.a == 0;
-      default: return false;
+      case Kind::chars:
+        return !spelling_ || !a_.spelled[e].empty();
+      case Kind::repeat:
+        return n.a == 0;
+      default:
+        return false;
     }
   }
 
-  // The least set that holds `alone`, sequences of which all parts and others of which one is in it.
+  // The least set that holds `alone`, sequences of which all parts and others of which one is in
+  // it.
   template <class F>
   std::vector<uint8_t> spread(F&& alone) {
     std::vector<uint8_t> in(nodes_.size(), 0);
@@ -185,7 +191,8 @@ class Analyzer {
   }
 
   [[noreturn]] void fail_unproductive() {
-    // A rule at fault: follow what cannot end until a rule comes back, or something has no match at all.
+    // A rule at fault: follow what cannot end until a rule comes back, or something has no match at
+    // all.
     std::vector<uint8_t> seen(nodes_.size(), 0);
     size_t e = at(rules_.root());
     const std::string* name = nullptr;
@@ -197,8 +204,9 @@ class Analyzer {
         if (next == e && !a_.productive[child]) next = child;
       });
       if (next == e) {
-        if (name) fail(Status::invalid_argument, "grammar: no text matches, nor rule '", *name, "'",
-                       spelling_ ? ", in this vocabulary" : "");
+        if (name)
+          fail(Status::invalid_argument, "grammar: no text matches, nor rule '", *name, "'",
+               spelling_ ? ", in this vocabulary" : "");
         fail(Status::invalid_argument, "grammar: no text matches",
              spelling_ ? " that this vocabulary can write" : "");
       }

@@ -19,8 +19,8 @@ class StepCounter {
 };
 
 struct RulesAnalysis {
-  std::vector<uint8_t> reached;    // of each expression: met from the root
-  std::vector<uint32_t> uses;      // by other expressions, rules and the root
+  std::vector<uint8_t> reached;     // of each expression: met from the root
+  std::vector<uint32_t> uses;       // by other expressions, rules and the root
   std::vector<uint8_t> productive;  // matches some text
   std::vector<uint8_t> nullable;    // matches the empty text
   // Of each chars expression: its ranges that can be spelled. Elsewhere empty.

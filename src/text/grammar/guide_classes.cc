@@ -10,7 +10,8 @@ namespace {
 constexpr uint32_t none = UINT32_MAX;
 
 // The ranges that reach into [first, last].
-std::span<const CharRange> inside(std::span<const CharRange> ranges, uint32_t first, uint32_t last) {
+std::span<const CharRange> inside(std::span<const CharRange> ranges, uint32_t first,
+                                  uint32_t last) {
   const auto begin = std::partition_point(ranges.begin(), ranges.end(),
                                           [&](const CharRange& r) { return r.last < first; });
   const auto end = std::partition_point(begin, ranges.end(),
@@ -57,7 +58,8 @@ uint32_t ClassBuilder::block(std::span<const CharRange> ranges, uint32_t base, i
   if (bytes == 0) return Program::char_end;
   std::vector<Program::Edge> edges;
   const uint32_t part = size >> 6;
-  const bool whole = ranges.size() == 1 && ranges[0].first <= base && ranges[0].last >= base + size - 1;
+  const bool whole =
+      ranges.size() == 1 && ranges[0].first <= base && ranges[0].last >= base + size - 1;
   if (whole) {
     edges.push_back({0x80, 0xbf, block(ranges, base, bytes - 1)});
     return intern(edges);
@@ -77,7 +79,8 @@ uint32_t ClassBuilder::add(std::span<const CharRange> ranges) {
     for (uint32_t code = r.first; code <= r.last && code < 0x80; ++code)
       c.ascii[code >> 6] |= uint64_t{1} << (code & 63);
   std::vector<Program::Edge> leads;
-  const auto add_leads = [&](uint32_t first, uint32_t last, uint32_t high, int bytes, uint32_t from) {
+  const auto add_leads = [&](uint32_t first, uint32_t last, uint32_t high, int bytes,
+                             uint32_t from) {
     for (uint32_t lead = first; lead <= last; ++lead) {
       const uint32_t base = (lead - high) << (6 * bytes);
       const uint32_t end = base + (1u << (6 * bytes)) - 1;

@@ -21,19 +21,24 @@ constexpr uint32_t none = UINT32_MAX;
 constexpr uint64_t too_big = uint64_t{1} << 40;
 // An expression that several places share is written out at each while it is this small.
 constexpr uint64_t small_shared = 64, small_rule = 24;
-// A count is unrolled while it makes this few nodes of this few copies. Loops over most characters stay
-// loops: a mask takes those as a whole.
+// A count is unrolled while it makes this few nodes of this few copies. Loops over most characters
+// stay loops: a mask takes those as a whole.
 constexpr uint64_t small_unrolled = 64;
 constexpr int64_t few_copies = 16, few_wide_copies = 2;
 constexpr int wide_class = 40;  // ASCII characters of a class
 
-size_t at(Expr e) { return static_cast<size_t>(e); }
+size_t at(Expr e) {
+  return static_cast<size_t>(e);
+}
 
 class Compiler {
  public:
   Compiler(const Rules& rules, const Spelling* spelling)
-      : rules_(rules), exprs_(rules.nodes()), steps_(rules.limits().max_compile_steps),
-        a_(analyze_rules(rules, spelling, steps_)), classes_(program_) {}
+      : rules_(rules),
+        exprs_(rules.nodes()),
+        steps_(rules.limits().max_compile_steps),
+        a_(analyze_rules(rules, spelling, steps_)),
+        classes_(program_) {}
 
   Program run() {
     plan();
@@ -145,8 +150,10 @@ uint64_t Compiler::size_of(Expr e, bool rules_too) {
   uint64_t size = 1;
   bool wide = false;
   switch (n.kind) {
-    case Kind::empty: return 0;
-    case Kind::literal: return n.count;
+    case Kind::empty:
+      return 0;
+    case Kind::literal:
+      return n.count;
     case Kind::chars: {
       uint64_t ascii = 0;
       for (const CharRange& r : ranges(e))
@@ -222,8 +229,10 @@ uint32_t Compiler::compile(Expr e, uint32_t next) {
 void Compiler::step(Task& t) {
   const Rules::Node& n = expr(t.e);
   switch (n.kind) {
-    case Kind::empty: return done(t.next);
-    case Kind::literal: return done(literal(text(t.e), t.next));
+    case Kind::empty:
+      return done(t.next);
+    case Kind::literal:
+      return done(literal(text(t.e), t.next));
     case Kind::chars: {
       uint32_t& id = class_of_[at(t.e)];
       if (id == none) {
@@ -239,9 +248,12 @@ void Compiler::step(Task& t) {
       t.e = body;
       return;
     }
-    case Kind::sequence: return sequence(t);
-    case Kind::choice: return choice(t);
-    case Kind::repeat: return repeat(t);
+    case Kind::sequence:
+      return sequence(t);
+    case Kind::choice:
+      return choice(t);
+    case Kind::repeat:
+      return repeat(t);
   }
 }
 
@@ -352,8 +364,7 @@ uint32_t Compiler::literal(std::string_view bytes, uint32_t next) {
 
 // One tree of all the texts, so that a choice of thousands is one node to begin with.
 uint32_t Compiler::literals(std::span<Led> led) {
-  std::sort(led.begin(), led.end(),
-            [](const Led& a, const Led& b) { return a.text < b.text; });
+  std::sort(led.begin(), led.end(), [](const Led& a, const Led& b) { return a.text < b.text; });
   struct Open {
     std::vector<Program::Edge> edges;
     std::vector<uint32_t> ends;
@@ -363,9 +374,8 @@ uint32_t Compiler::literals(std::span<Led> led) {
     if (!o.edges.empty()) {
       const auto begin = static_cast<uint32_t>(program_.edges.size());
       program_.edges.insert(program_.edges.end(), o.edges.begin(), o.edges.end());
-      o.ends.push_back(add({.op = Op::bytes,
-                            .begin = begin,
-                            .count = static_cast<uint32_t>(o.edges.size())}));
+      o.ends.push_back(
+          add({.op = Op::bytes, .begin = begin, .count = static_cast<uint32_t>(o.edges.size())}));
     }
     return split(o.ends);
   };
@@ -381,7 +391,8 @@ uint32_t Compiler::literals(std::span<Led> led) {
   for (const Led& l : led) {
     const size_t most = std::min(last.size(), l.text.size());
     const size_t common = static_cast<size_t>(
-        std::mismatch(last.begin(), last.begin() + static_cast<ptrdiff_t>(most), l.text.begin()).first -
+        std::mismatch(last.begin(), last.begin() + static_cast<ptrdiff_t>(most), l.text.begin())
+            .first -
         last.begin());
     steps_.add(common + 1);
     close_to(last, common);
@@ -400,7 +411,8 @@ Program compile_rules(const Rules& rules, const Spelling* spelling) {
 }
 
 size_t Program::bytes() const {
-  size_t total = sizeof(Program) + nodes.capacity() * sizeof(Node) + edges.capacity() * sizeof(Edge) +
+  size_t total = sizeof(Program) + nodes.capacity() * sizeof(Node) +
+                 edges.capacity() * sizeof(Edge) +
                  (targets.capacity() + members.capacity() + first.capacity()) * sizeof(uint32_t) +
                  classes.capacity() * sizeof(Class) + entities.capacity() * sizeof(Entity) +
                  groups.capacity() * sizeof(Group);

@@ -1,6 +1,6 @@
-// What is known of a compiled program before any byte comes: which nodes an entity begins with, which
-// entities begin by calling each other (strongly connected components: Tarjan, Depth-first search and
-// linear graph algorithms, 1972), and which bytes no node tells apart.
+// What is known of a compiled program before any byte comes: which nodes an entity begins with,
+// which entities begin by calling each other (strongly connected components: Tarjan, Depth-first
+// search and linear graph algorithms, 1972), and which bytes no node tells apart.
 #include <algorithm>
 
 #include "text/grammar/guide_analysis.h"
@@ -31,7 +31,9 @@ void find_entry(const Program& p, uint32_t e, std::vector<uint32_t>& seen, Entry
     steps.add(1);
     switch (n.op) {
       case Op::bytes:
-      case Op::chars: out.takes.push_back(id); break;
+      case Op::chars:
+        out.takes.push_back(id);
+        break;
       case Op::split:
         steps.add(n.count);
         for (uint32_t i = 0; i < n.count; ++i) todo.push_back(p.targets[n.begin + i]);
@@ -45,7 +47,8 @@ void find_entry(const Program& p, uint32_t e, std::vector<uint32_t>& seen, Entry
         if (n.begin == 0) todo.push_back(n.b);
         break;
       case Op::end:
-      case Op::accept: break;
+      case Op::accept:
+        break;
     }
   }
 }
@@ -105,7 +108,8 @@ void find_byte_classes(Program& p) {
   for (const Program::Edge& e : p.edges) cut[e.low] = cut[e.high + 1u] = true;
   for (const Program::Class& c : p.classes)
     for (uint32_t b = 1; b <= 0x80; ++b)
-      if (c.has_ascii(static_cast<uint8_t>(b - 1)) != (b < 0x80 && c.has_ascii(static_cast<uint8_t>(b))))
+      if (c.has_ascii(static_cast<uint8_t>(b - 1)) !=
+          (b < 0x80 && c.has_ascii(static_cast<uint8_t>(b))))
         cut[b] = true;
   for (uint32_t b = 0; b < 256; ++b) {
     if (b == 0 || cut[b]) p.class_byte.push_back(static_cast<uint8_t>(b));

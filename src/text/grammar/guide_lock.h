@@ -1,5 +1,5 @@
-// A lock for work of very different lengths: who does long work under it lets those go first who wait
-// with short work.
+// A lock for work of very different lengths: who does long work under it lets those go first who
+// wait with short work.
 #pragma once
 #include <atomic>
 #include <mutex>

@@ -41,8 +41,8 @@ void Machine::work(uint64_t steps) {
     for (auto& edges : pending_) edges.clear();
     groups_.clear();
     fail(Status::invalid_argument,
-         "grammar: too ambiguous: the text so far can be read in too many ways (more than ", max_items,
-         " at once)");
+         "grammar: too ambiguous: the text so far can be read in too many ways (more than ",
+         max_items, " at once)");
   }
 }
 
@@ -85,9 +85,9 @@ uint32_t Machine::build(uint32_t state, uint8_t byte_class) {
   return to;
 }
 
-// All that can be reached without a byte. First what begins in frames that were there before; then, from
-// those that call to those that are called, the groups that are entered here: by then all their edges are
-// known.
+// All that can be reached without a byte. First what begins in frames that were there before; then,
+// from those that call to those that are called, the groups that are entered here: by then all
+// their edges are known.
 void Machine::close() {
   while (!todo_.empty()) {
     const Item i = todo_.back();
@@ -110,7 +110,9 @@ void Machine::visit(Item i) {
   const Program::Node& n = program_.nodes[node];
   switch (n.op) {
     case Op::bytes:
-    case Op::chars: items_.push_back(i); break;
+    case Op::chars:
+      items_.push_back(i);
+      break;
     case Op::split:
       work(n.count);
       for (uint32_t t = 0; t < n.count; ++t) add(program_.targets[n.begin + t], frame);
@@ -123,8 +125,12 @@ void Machine::visit(Item i) {
       call(n, node, frame);
       if (n.begin == 0) add(n.b, frame);
       break;
-    case Op::end: finish(n.a, frame); break;
-    case Op::accept: items_.push_back(accept); break;
+    case Op::end:
+      finish(n.a, frame);
+      break;
+    case Op::accept:
+      items_.push_back(accept);
+      break;
   }
 }
 
@@ -158,8 +164,8 @@ void Machine::resume(uint32_t node, uint32_t counts, uint32_t parent) {
   if (more != 0) enter({loop.a, node, more, parent});
 }
 
-// Of the counts with which the loop may run once more: those that matter, as sorted intervals. Among
-// those that have enough, the lowest can do all that the others can.
+// Of the counts with which the loop may run once more: those that matter, as sorted intervals.
+// Among those that have enough, the lowest can do all that the others can.
 uint32_t Machine::normal_counts(std::vector<Interval>& counts, const Program::Node& loop) {
   std::sort(counts.begin(), counts.end(),
             [](const Interval& a, const Interval& b) { return a.first < b.first; });
@@ -185,8 +191,8 @@ uint32_t Machine::normal_counts(std::vector<Interval>& counts, const Program::No
 void Machine::call(const Program::Node& n, uint32_t node, uint32_t parent) {
   if (n.op == Op::loop) return enter({n.a, node, zero_, parent});
   const Program::Node& after = program_.nodes[n.b];
-  // A call that ends its own entity returns to where that was called from, so that right recursion does
-  // not stack.
+  // A call that ends its own entity returns to where that was called from, so that right recursion
+  // does not stack.
   const auto edges = frames_[parent];
   if (after.op == Op::end && edges.size() <= most_copied_edges &&
       program_.entities[after.a].returns_count == 0) {
@@ -220,8 +226,7 @@ void Machine::enter_group(uint32_t group) {
              edges[end].node == edges[i].node && edges[end].parent == edges[i].parent)
         ++end;
       Edge e = edges[i];
-      if (end > i + 1)
-        e.counts = merge_counts({edges.data() + i, end - i}, program_.nodes[e.node]);
+      if (end > i + 1) e.counts = merge_counts({edges.data() + i, end - i}, program_.nodes[e.node]);
       edges[out++] = e;
       i = end;
     }
@@ -249,7 +254,9 @@ uint32_t Machine::merge_counts(std::span<const Edge> edges, const Program::Node&
   return normal_counts(run_, loop);
 }
 
-uint32_t Machine::put_frame(std::span<const Edge> edges) { return frames_.put(edges).first; }
+uint32_t Machine::put_frame(std::span<const Edge> edges) {
+  return frames_.put(edges).first;
+}
 
 uint32_t Machine::put_state() {
   if (items_.size() > max_items) work(max_steps + 1);
@@ -361,7 +368,8 @@ Machine::Takes Machine::takes(const Program::Node& n, uint32_t char_class) {
 
 uint32_t Machine::run_of(uint32_t state, uint32_t char_class, uint32_t most) {
   const Program::Class& c = program_.classes[char_class];
-  // The text may go on with these and otherwise too: that does not matter where they may go on for ever.
+  // The text may go on with these and otherwise too: that does not matter where they may go on for
+  // ever.
   int tries = 0;
   const std::vector<Item> items(states_[state].begin(), states_[state].end());
   for (const Item i : items) {
@@ -370,8 +378,8 @@ uint32_t Machine::run_of(uint32_t state, uint32_t char_class, uint32_t most) {
     if (tries++ == 8) break;  // a state of very many items: no search without end
     if (loops(i)) return Program::no_limit;
   }
-  // Where each node takes all of the class or nothing of it, all its characters lead to the same state, and
-  // one of them tells of all.
+  // Where each node takes all of the class or nothing of it, all its characters lead to the same
+  // state, and one of them tells of all.
   const auto one = static_cast<uint8_t>(c.ascii[0] ? std::countr_zero(c.ascii[0])
                                                    : 64 + std::countr_zero(c.ascii[1]));
   if (!c.has_ascii(one)) return not_known;

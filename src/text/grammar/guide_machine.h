@@ -1,10 +1,10 @@
-// The automaton at work. A state is the set of all ways to read the text so far: pairs of a node that
-// takes the next byte and a frame, the stack below it. Frames are immutable and kept once each; a frame
-// has an edge to each place that its group of entities was called from at one position (a graph-structured
-// stack: Tomita, Generalized LR parsing, 1991; Scott and Johnstone, GLL parsing, 2010). Calls on entry
-// within a group (left recursion) are known from the program and need no edge. States and the steps
-// between them are built as they are met, and forgotten when there are too many.
-// Not thread-safe: see Guide.
+// The automaton at work. A state is the set of all ways to read the text so far: pairs of a node
+// that takes the next byte and a frame, the stack below it. Frames are immutable and kept once
+// each; a frame has an edge to each place that its group of entities was called from at one
+// position (a graph-structured stack: Tomita, Generalized LR parsing, 1991; Scott and Johnstone,
+// GLL parsing, 2010). Calls on entry within a group (left recursion) are known from the program and
+// need no edge. States and the steps between them are built as they are met, and forgotten when
+// there are too many. Not thread-safe: see Guide.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -42,8 +42,9 @@ class Machine {
   size_t ids() const { return states_.ids(); }  // of states: below
   size_t built() const { return program_.nodes.size() + states_.used() + frames_.used(); }
 
-  // How many characters of a class may come one after the other from this state, whichever they are: so
-  // many and no more (no_limit: at least `most`); not_known when that depends on the characters.
+  // How many characters of a class may come one after the other from this state, whichever they
+  // are: so many and no more (no_limit: at least `most`); not_known when that depends on the
+  // characters.
   static constexpr uint32_t not_known = UINT32_MAX - 1;
   uint32_t run_of(uint32_t state, uint32_t char_class, uint32_t most);
   bool offers(uint32_t state, uint32_t char_class) const;  // one of its nodes takes that class
@@ -75,7 +76,7 @@ class Machine {
   bool loops(Item i);
   void begin();
   void add(uint32_t node, uint32_t frame) { todo_.push_back(item(node, frame)); }
-  void close();                      // todo_ -> items_
+  void close();  // todo_ -> items_
   void visit(Item i);
   void finish(uint32_t entity, uint32_t frame);
   void resume(uint32_t node, uint32_t counts, uint32_t parent);

@@ -1,6 +1,6 @@
-// Rules compiled to a pushdown automaton over bytes. Each entity (a rule, the body of a counted loop, an
-// expression that several places share) is a nondeterministic automaton of its own; a call stacks the
-// node to return to, and a counted loop stacks its count as a number.
+// Rules compiled to a pushdown automaton over bytes. Each entity (a rule, the body of a counted
+// loop, an expression that several places share) is a nondeterministic automaton of its own; a call
+// stacks the node to return to, and a counted loop stacks its count as a number.
 #pragma once
 #include <array>
 #include <bit>
@@ -12,8 +12,8 @@
 
 namespace orlop {
 
-// What a vocabulary can write at all, where it is not every text: tokens of one byte, and of one whole
-// code point. Null in its place: everything.
+// What a vocabulary can write at all, where it is not every text: tokens of one byte, and of one
+// whole code point. Null in its place: everything.
 struct Spelling {
   std::array<bool, 256> byte{};
   bool all_high = false;             // bytes 80 to f4 but c0 and c1
@@ -26,8 +26,8 @@ struct Program {
   enum class Op : uint8_t { bytes, chars, split, call, loop, end, accept };
   struct Node {
     Op op = Op::accept;
-    // chars: the class, the node after; call: the entity, the node to return to; loop: the body's entity,
-    // the node after; end: the entity.
+    // chars: the class, the node after; call: the entity, the node to return to; loop: the body's
+    // entity, the node after; end: the entity.
     uint32_t a = 0, b = 0;
     // bytes: in edges; split: in targets; loop: least and most (unbounded: no_limit).
     uint32_t begin = 0, count = 0;
@@ -42,7 +42,9 @@ struct Program {
     std::vector<CharRange> ranges;
     bool has_ascii(uint8_t b) const { return ascii[b >> 6] >> (b & 63) & 1; }
     // Roughly how much of a vocabulary it takes.
-    int size() const { return std::popcount(ascii[0]) + std::popcount(ascii[1]) + (count > 0 ? 16 : 0); }
+    int size() const {
+      return std::popcount(ascii[0]) + std::popcount(ascii[1]) + (count > 0 ? 16 : 0);
+    }
   };
   // Entities that begin by calling each other (left recursion) share one frame: see Machine.
   struct Group {
@@ -55,7 +57,8 @@ struct Program {
     uint32_t entry = 0;
     uint32_t group = 0;
     bool nullable = false;
-    uint32_t returns_begin = 0, returns_count = 0;  // in first: calls of it on entry of its own group
+    uint32_t returns_begin = 0,
+             returns_count = 0;  // in first: calls of it on entry of its own group
   };
   static constexpr uint32_t no_limit = UINT32_MAX;
   static constexpr uint32_t accept_node = 0;  // where the root returns to

@@ -1,4 +1,5 @@
-// Tables of the guide's automaton: lists that are kept once each, and a set that empties at no cost.
+// Tables of the guide's automaton: lists that are kept once each, and a set that empties at no
+// cost.
 #pragma once
 #include <algorithm>
 #include <bit>

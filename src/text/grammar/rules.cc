@@ -33,7 +33,9 @@ std::vector<CharRange> normal_ranges(std::span<const CharRange> ranges) {
   return out;
 }
 
-bool same(const CharRange& a, const CharRange& b) { return a.first == b.first && a.last == b.last; }
+bool same(const CharRange& a, const CharRange& b) {
+  return a.first == b.first && a.last == b.last;
+}
 
 }  // namespace
 
@@ -58,7 +60,9 @@ void Rules::check(Expr e) const {
     fail(Status::invalid_argument, "grammar: ", e, " is no expression of these rules");
 }
 
-Rules::Expr Rules::empty() { return add({.kind = Kind::empty}); }
+Rules::Expr Rules::empty() {
+  return add({.kind = Kind::empty});
+}
 
 Rules::Expr Rules::literal(std::string_view bytes) {
   if (bytes.empty()) return empty();
@@ -74,8 +78,9 @@ Rules::Expr Rules::chars(std::span<const CharRange> ranges) {
   const std::vector<CharRange> normal = normal_ranges(ranges);
   if (normal.empty()) return choice({});
   // Classes come again and again; one set of ranges is kept once.
-  const uint64_t hash = hash_bytes(
-      {reinterpret_cast<const char*>(normal.data()), normal.size() * sizeof(CharRange)}, hash_seed());
+  const uint64_t hash =
+      hash_bytes({reinterpret_cast<const char*>(normal.data()), normal.size() * sizeof(CharRange)},
+                 hash_seed());
   const auto [begin, end] = known_chars_.equal_range(hash);
   for (auto it = begin; it != end; ++it) {
     const Node& n = nodes_[static_cast<size_t>(it->second)];
@@ -107,7 +112,9 @@ Rules::Expr Rules::sequence(std::span<const Expr> parts) {
   return parts.empty() ? empty() : add_parts(Kind::sequence, parts);
 }
 
-Rules::Expr Rules::choice(std::span<const Expr> parts) { return add_parts(Kind::choice, parts); }
+Rules::Expr Rules::choice(std::span<const Expr> parts) {
+  return add_parts(Kind::choice, parts);
+}
 
 Rules::Expr Rules::repeat(Expr what, int32_t least, int32_t most) {
   check(what);

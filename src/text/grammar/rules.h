@@ -1,6 +1,6 @@
 // A grammar as its front ends (regular expression, GBNF, JSON Schema, choice, tools) build it:
-// expressions over bytes, and named rules that may call each other and themselves. guide.h compiles it.
-// Everything added counts against GrammarLimits: Error(invalid_argument) names the limit.
+// expressions over bytes, and named rules that may call each other and themselves. guide.h compiles
+// it. Everything added counts against GrammarLimits: Error(invalid_argument) names the limit.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -31,18 +31,18 @@ class Rules {
   explicit Rules(const GrammarLimits& limits = {}) : limits_(limits) {}
   const GrammarLimits& limits() const { return limits_; }
 
-  Expr empty();                             // the empty text
-  Expr literal(std::string_view bytes);     // exactly these bytes
-  // One code point of these ranges (any order, may overlap), as UTF-8. Surrogates are left out. No range
-  // or none left: nothing matches.
+  Expr empty();                          // the empty text
+  Expr literal(std::string_view bytes);  // exactly these bytes
+  // One code point of these ranges (any order, may overlap), as UTF-8. Surrogates are left out. No
+  // range or none left: nothing matches.
   Expr chars(std::span<const CharRange> ranges);
   Expr sequence(std::span<const Expr> parts);
   Expr choice(std::span<const Expr> parts);  // of none: nothing matches
-  // least >= 0; most >= least, or unbounded. The work and memory of large counts stay small: a count is
-  // kept as a number, not unrolled.
+  // least >= 0; most >= least, or unbounded. The work and memory of large counts stay small: a
+  // count is kept as a number, not unrolled.
   Expr repeat(Expr what, int32_t least, int32_t most);
-  int32_t declare(std::string name);      // a rule, to be defined later
-  void define(int32_t rule, Expr body);   // once
+  int32_t declare(std::string name);     // a rule, to be defined later
+  void define(int32_t rule, Expr body);  // once
   Expr call(int32_t rule);
   void set_root(Expr root) { root_ = root; }
   Expr root() const { return root_; }

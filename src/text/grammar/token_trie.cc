@@ -50,7 +50,8 @@ void PlainTokens::add(uint32_t most, uint32_t* mask) const {
     for (size_t w = 0; w < all.size(); ++w) mask[w] |= all[w];
     return;
   }
-  // Eight counts at a time: the top bit of (count + 128 - limit - 1) says that the count is above the limit.
+  // Eight counts at a time: the top bit of (count + 128 - limit - 1) says that the count is above
+  // the limit.
   constexpr uint64_t ones = 0x0101010101010101u, tops = ones << 7;
   const uint64_t above = ones * (std::min<uint64_t>(most, not_plain - 1) + 1);
   for (size_t w = 0; w < all.size(); ++w) {
@@ -119,7 +120,8 @@ TokenTree TokenTrieImpl::make_tree(std::span<const int32_t> sorted) const {
     const std::string_view bytes = text(t);
     const size_t most = std::min(last.size(), bytes.size());
     const size_t common = static_cast<size_t>(
-        std::mismatch(last.begin(), last.begin() + static_cast<ptrdiff_t>(most), bytes.begin()).first -
+        std::mismatch(last.begin(), last.begin() + static_cast<ptrdiff_t>(most), bytes.begin())
+            .first -
         last.begin());
     close(common);
     for (size_t i = common; i < bytes.size(); ++i) {
@@ -151,7 +153,8 @@ std::shared_ptr<PlainTokens> TokenTrieImpl::make_plain(const std::vector<CharRan
     size_t count = 0, pos = 0;
     while (pos < bytes.size()) {
       const Utf8Step step = utf8_step(bytes, pos);
-      if (!step.whole || !(step.code < 128 ? ascii[step.code] : in_ranges(ranges, step.code))) break;
+      if (!step.whole || !(step.code < 128 ? ascii[step.code] : in_ranges(ranges, step.code)))
+        break;
       pos += step.length;
       ++count;
     }
@@ -167,12 +170,14 @@ std::shared_ptr<PlainTokens> TokenTrieImpl::make_plain(const std::vector<CharRan
   return out;
 }
 
-std::shared_ptr<const PlainTokens> TokenTrieImpl::plain(const std::vector<CharRange>& ranges) const {
+std::shared_ptr<const PlainTokens> TokenTrieImpl::plain(
+    const std::vector<CharRange>& ranges) const {
   const auto find = [&]() -> std::shared_ptr<const PlainTokens> {
     for (auto it = plain_.begin(); it != plain_.end(); ++it) {
-      const bool same = std::equal(
-          ranges.begin(), ranges.end(), (*it)->ranges.begin(), (*it)->ranges.end(),
-          [](const CharRange& a, const CharRange& b) { return a.first == b.first && a.last == b.last; });
+      const bool same = std::equal(ranges.begin(), ranges.end(), (*it)->ranges.begin(),
+                                   (*it)->ranges.end(), [](const CharRange& a, const CharRange& b) {
+                                     return a.first == b.first && a.last == b.last;
+                                   });
       if (!same) continue;
       plain_.splice(plain_.begin(), plain_, it);
       return plain_.front();

@@ -1,4 +1,5 @@
-// The tokens of a vocabulary as a tree of their bytes, and what may be known of them for any grammar.
+// The tokens of a vocabulary as a tree of their bytes, and what may be known of them for any
+// grammar.
 #pragma once
 #include <cstdint>
 #include <list>
@@ -27,15 +28,18 @@ struct TokenTree {
   uint32_t depth = 0;  // of the deepest
 
   size_t size() const { return nodes.size() - 1; }
-  size_t bytes() const { return nodes.capacity() * sizeof(Node) + tokens.capacity() * sizeof(int32_t); }
+  size_t bytes() const {
+    return nodes.capacity() * sizeof(Node) + tokens.capacity() * sizeof(int32_t);
+  }
 };
 
 // The tokens that consist of whole characters of one class, and the tree of all others.
 struct PlainTokens {
   static constexpr uint8_t most_characters = 126;
   std::vector<CharRange> ranges;
-  std::vector<uint8_t> count;  // of each token: its characters; more than most: it is among the others
-  std::vector<uint32_t> all;   // a mask of those that are plain
+  std::vector<uint8_t>
+      count;  // of each token: its characters; more than most: it is among the others
+  std::vector<uint32_t> all;  // a mask of those that are plain
   TokenTree others;
   size_t bytes() const;
   // Sets the bits of the plain tokens of at most `most` characters.
