@@ -88,6 +88,16 @@ sanitized() {
     meson_tests "$BUILD-$name" -t 6 "$@"
 }
 
+python_tests() {
+  python3 -m pytest -q -rs -p no:cacheprovider "$@"
+}
+
+# on_the_guard NAME...: those files of tests/python, with memory that only kernels may touch.
+on_the_guard() {
+  local files=("${@/#/tests/python/test_}")
+  ORLOP_TEST_DEVICE=guard python_tests "${files[@]/%/.py}"
+}
+
 # fuzzed SECONDS: every libFuzzer target for that long, starting from its seeds.
 fuzzed() {
   local rc=0

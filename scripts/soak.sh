@@ -20,6 +20,7 @@ under_valgrind() {
 }
 export ORLOP_SOAK=1
 stage "stress" meson_tests "$BUILD" --suite stress
+stage "Python on the guard" on_the_guard asyncio embed errors generate params sharing state tiny
 stage "address and undefined" sanitized asan address,undefined
 stage "threads" sanitized tsan thread
 stage "valgrind" under_valgrind

@@ -18,20 +18,12 @@ fetch() {
 }
 fetch >/dev/null || say "a file could not be fetched; the tests that need it say so"
 
-python_tests() {
-  local rc=0
-  python3 -m pytest -q -rs -p no:cacheprovider "$@" || rc=$?
-  return $rc
-}
 stage "C and C++ tests" meson_tests "$BUILD"
 stage "build checks" python_tests tests/build
 stage "Python tests" python_tests tests/python
-on_the_guard() {
-  ORLOP_TEST_DEVICE=guard python_tests tests/python/test_{embed,sharing,state,tiny}.py
-}
 stage "server" python_tests tests/server
 stage "live page" python_tests tests/page
-stage "Python on the guard" on_the_guard
+stage "Python on the guard" on_the_guard embed sharing state tiny
 ORLOP_TEMPLATE_TOOL=$BUILD/tests/text/template_tool stage "chat templates" python_tests tests/text
 # Kernels of an ISA are not built with the checks: on what else runs, one kind of them tells all. The
 # guard's memory is checked by itself (`make soak` runs both).
