@@ -41,8 +41,8 @@ class Guide {
 
   // All calls are thread-safe. Every state given out must be given back once, with release; push
   // replaces the state in place. mask, push and push_bytes throw Error(invalid_argument) where a
-  // text can be read in too many ways or the states that are held pass a limit: nothing has changed
-  // then, and the guide works on.
+  // text can be read in too many ways or the states that are held pass a limit: the state is good
+  // still, and the guide works on.
   virtual State start() = 0;
   virtual State copy(State) = 0;
   virtual void release(State) = 0;
