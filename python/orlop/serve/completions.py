@@ -151,14 +151,17 @@ async def completions(x: Exchange) -> None:
 _Outputs = AsyncGenerator[tuple[int, _native.Output, list[int]], None]
 
 
-async def _ordered(plan: Plan, parts: _Outputs) -> _Outputs:
-    """Where prompts are echoed with logprobs: those, which come with sample 0, before all samples."""
+def _ordered(plan: Plan, parts: _Outputs) -> _Outputs:
+    return _prompts_first(parts) if plan.echo and plan.logprobs is not None else parts
+
+
+async def _prompts_first(parts: _Outputs) -> _Outputs:
+    """Echoed prompts' logprobs come with an output of sample 0: that one before those of other samples."""
     held: dict[int, list[tuple[int, _native.Output, list[int]]] | None] = {}
-    wait = plan.echo and plan.logprobs is not None
     async with contextlib.aclosing(parts):
         async for item in parts:
             which, out, _ = item
-            if wait and held.get(which, []) is not None and out.finish_reason != "cancelled":
+            if held.get(which, []) is not None and out.finish_reason != "cancelled":
                 if out.prompt_logprobs is None:
                     held.setdefault(which, []).append(item)  # type: ignore[union-attr]
                     continue
