@@ -15,6 +15,7 @@ FORMATS = {
     "time": st.times().map(lambda t: t.strftime("%H:%M:%S") + "Z"),
     "date-time": st.datetimes().map(lambda t: t.isoformat() + "+01:30"),
     "uuid": st.uuids().map(str),
+    "duration": st.sampled_from(["P1Y2M3DT4H5M6S", "P12W", "PT0S", "P1M", "P2DT3H"]),
     "ipv4": st.ip_addresses(v=4).map(str),
     "ipv6": st.ip_addresses(v=6).map(str),
     "email": st.from_regex(r"[a-z0-9+]{1,8}(\.[a-z]{1,5})?@[a-z]{1,9}\.(com|org)", fullmatch=True),

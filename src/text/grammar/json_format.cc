@@ -1,7 +1,8 @@
-// date, time, date-time: RFC 3339 (years from 0001, in upper case, without leap seconds, up to 9
-// digits of a second). uuid: RFC 9562. ipv4: dotted decimal. ipv6: RFC 4291, 2.2, without zones.
-// uri: RFC 3986. email: RFC 5321, without quoted names and address literals. Written on their own,
-// a mail address has at most 186 characters and a URI 1,800, well inside what other programs allow.
+// date, time, date-time, duration: RFC 3339 (years from 0001, in upper case, without leap seconds,
+// up to 9 digits of a second). uuid: RFC 9562. ipv4: dotted decimal. ipv6: RFC 4291, 2.2, without
+// zones. uri: RFC 3986. email: RFC 5321, without quoted names and address literals. Written on
+// their own, a mail address has at most 186 characters and a URI 1,800, well inside what other
+// programs allow.
 #include "text/grammar/json_format.h"
 
 #include <map>
@@ -53,6 +54,18 @@ std::string ipv6() {
   return group(all);
 }
 
+// RFC 3339, appendix A: units from large to small, none left out in between.
+std::string duration() {
+  const auto part = [](const std::string& unit, const std::string& smaller) {
+    return "[0-9]{1,5}" + unit + group(smaller) + "?";
+  };
+  const std::string second = "[0-9]{1,5}S", minute = part("M", second), hour = part("H", minute);
+  const std::string day = "[0-9]{1,5}D", month = part("M", day), year = part("Y", month);
+  const std::string clock = "T" + group(hour + "|" + minute + "|" + second);
+  return "P" + group("[0-9]{1,5}W|" + group(year + "|" + month + "|" + day) + group(clock) + "?|" +
+                     clock);
+}
+
 // a so many times, if that is what counts.
 std::string many(const std::string& a, int least, int most, bool bounded) {
   const std::string times = std::to_string(least) + "," + (bounded ? std::to_string(most) : "");
@@ -92,6 +105,7 @@ Formats make(FormatUse use) {
       {"date", date()},
       {"time", time()},
       {"date-time", date() + "T" + time()},
+      {"duration", duration()},
       {"uuid", "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"},
       {"email", email(bounded)},
       {"ipv4", ipv4()},
