@@ -74,8 +74,9 @@ void Engine::drawn(Sample& s, const SampleResult& result, const TokenLogprob* to
   if (result.token < 0 || result.token >= model_.config().vocab) {
     const auto forbids = [](const TokenLogprob& b) { return std::isinf(b.logprob); };
     const auto& bias = s.params().bias;
-    if (s.mask_failed())
-      s.end_with_error(Status::out_of_memory, "out of memory for the guide's masks");
+    if (s.mask_error() != Status::ok)
+      s.end_with_error(s.mask_error(), s.mask_message().empty() ? "out of memory for the guide's masks"
+                                                                : s.mask_message());
     else if (s.mask())
       s.end_with_error(Status::invalid_argument,
                        "no token can be drawn: those that the guide allows are forbidden by logit_bias or "

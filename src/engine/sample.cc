@@ -94,10 +94,28 @@ Sample::~Sample() {
 void Sample::make_mask() noexcept {
   try {
     params().guide->mask(guide_state_, mask_.data());
-  } catch (const std::bad_alloc&) {
-    std::fill(mask_.begin(), mask_.end(), 0u);  // no token can be drawn, and that ends it
-    mask_failed_ = true;
+    return;
+  } catch (const Error& e) {  // the automaton became too large
+    mask_error_ = e.status();
+    try {
+      mask_message_ = e.text();
+    } catch (const std::bad_alloc&) {
+    }
+  } catch (...) {
+    mask_error_ = Status::out_of_memory;
   }
+  std::fill(mask_.begin(), mask_.end(), 0u);  // no token can be drawn, and that ends it
+}
+
+// Takes a drawn token; false: that ended the sample.
+bool Sample::follow_guide(int32_t token) {
+  try {
+    if (params().guide->push(guide_state_, token)) return true;
+    end_with_error(Status::internal, cat("guide: token ", token, " was drawn though it may not come"));
+  } catch (const Error& e) {
+    end_with_error(e.status(), e.text());
+  }
+  return false;
 }
 
 void Sample::pool(int32_t position, std::span<const float> hidden) {
@@ -177,10 +195,7 @@ void Sample::add_token(int32_t token, float logprob, const TokenLogprob* top, in
   }
   if (p.penalizes()) count(token, false);
   request_.show_token(now_ns);
-  if (p.guide && !p.guide->push(guide_state_, token)) {
-    end_with_error(Status::internal, cat("guide: token ", token, " was drawn though it may not come"));
-    return;
-  }
+  if (p.guide && !follow_guide(token)) return;
 
   const bool known = tokenizer && token < tokenizer->vocab_size();
   if (!held && p.ends_at(token)) {

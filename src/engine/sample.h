@@ -41,7 +41,9 @@ class Sample : public Sequence {
   const std::vector<TokenCount>& counts() const { return counts_; }
   // Tokens that the guide allows next, as make_mask() last found them; null without a guide.
   const uint32_t* mask() const { return mask_.empty() ? nullptr : mask_.data(); }
-  bool mask_failed() const { return mask_failed_; }  // for want of memory
+  // Why there is none: Status::ok when there is.
+  Status mask_error() const { return mask_error_; }
+  const std::string& mask_message() const { return mask_message_; }
   // From any thread, while no token is added.
   void make_mask() noexcept;
   // Whether hidden states of prompt positions from unpooled() on are wanted.
@@ -69,6 +71,7 @@ class Sample : public Sequence {
 
  private:
   friend class Request;
+  bool follow_guide(int32_t token);
   void count(int32_t token, bool in_prompt);
 
   Request& request_;
@@ -81,7 +84,8 @@ class Sample : public Sequence {
   std::vector<double> pooled_;  // [dim]
   std::vector<uint32_t> mask_;  // [vocab bits], with a guide
   Guide::State guide_state_;
-  bool mask_failed_ = false;
+  Status mask_error_ = Status::ok;
+  std::string mask_message_;
   Output staged_;
 
   // under the request's mutex
