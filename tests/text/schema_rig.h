@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/json.h"
-#include "check.h"
+#include "../check.h"
 #include "grammar_sampler.h"
 #include "text/grammar/guide.h"
 #include "text/grammar/json_schema.h"

@@ -52,9 +52,9 @@ int compare(const Decimal& a, const Decimal& b) {
 }
 
 uint64_t remainder_of(const std::string& whole, uint64_t divisor) {
-  unsigned __int128 r = 0;
-  for (const char c : whole) r = (r * 10 + static_cast<unsigned>(c - '0')) % divisor;
-  return static_cast<uint64_t>(r);
+  uint64_t r = 0;
+  for (const char c : whole) r = (r * 10 + static_cast<uint64_t>(c - '0')) % divisor;
+  return r;
 }
 
 void NumberBounds::raise(const Decimal& to, bool open) {

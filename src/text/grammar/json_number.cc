@@ -20,6 +20,12 @@ bool less(const std::string& a, const std::string& b) {  // numerals without lea
   return a.size() != b.size() ? a.size() < b.size() : a < b;
 }
 
+std::string power_of_ten(size_t digits) {  // the least numeral of so many
+  std::string out(digits, '0');
+  out[0] = '1';
+  return out;
+}
+
 std::string add(std::string a, std::string b) {
   if (a.size() < b.size()) std::swap(a, b);
   b.insert(0, a.size() - b.size(), '0');
@@ -29,7 +35,10 @@ std::string add(std::string a, std::string b) {
     a[i] = static_cast<char>('0' + sum % 10);
     carry = sum / 10;
   }
-  return carry ? "1" + a : a;
+  if (carry == 0) return a;
+  std::string longer(1, '1');
+  longer += a;
+  return longer;
 }
 
 // a >= b; leading zeros stripped.
@@ -132,7 +141,7 @@ class Writer {
       a.pop_back();
       b.pop_back();
       if (b.empty()) return nothing;
-      if (a.empty()) a = "0";
+      if (a.empty()) a.push_back('0');
       if (!exact) a = add(a, "1");
     }
     if (less(b, a)) return nothing;
@@ -144,9 +153,9 @@ class Writer {
     std::vector<Expr> ways;
     size_t full_from = 0, full_to = 0;  // lengths of which every numeral lies between
     for (size_t n = a.size(); n <= b.size(); ++n) {
-      const std::string first = n == a.size() ? a : "1" + std::string(n - 1, '0');
+      const std::string first = n == a.size() ? a : power_of_ten(n);
       const std::string last = n == b.size() ? b : std::string(n, '9');
-      if (first == "1" + std::string(n - 1, '0') && last == std::string(n, '9')) {
+      if (first == power_of_ten(n) && last == std::string(n, '9')) {
         if (full_from == 0) full_from = n;
         full_to = n;
       } else {
@@ -198,7 +207,7 @@ class Writer {
     free_.clear();
     std::vector<Expr> ways;
     for (size_t n = a.size(); n <= b.size(); ++n) {
-      low_ = n == a.size() ? a : "1" + std::string(n - 1, '0');
+      low_ = n == a.size() ? a : power_of_ten(n);
       high_ = n == b.size() ? b : std::string(n, '9');
       ways.push_back(steps(0, true, true, 0, m));
     }
@@ -295,7 +304,7 @@ Decimal lowest(const Decimal& low, bool open, bool integer) {
   if (low.zero()) return round_up(low, max_digits, "1");
   const size_t whole = low.whole.size();
   if (whole <= sure_digits) return round_up(low, sure_digits - whole, "1");
-  return round_up(low, 0, "1" + std::string(whole - sure_digits, '0'));
+  return round_up(low, 0, power_of_ten(whole - sure_digits + 1));
 }
 
 }  // namespace
@@ -308,17 +317,15 @@ struct Span {
 
 // The bounds as they are offered.
 std::optional<Span> span_of(const NumberBounds& bounds, bool integer) {
-  const auto far = [](const std::optional<Decimal>& d) {
-    return d && d->whole.size() > most_digits;
-  };
-  std::optional<Decimal> low = bounds.low, high = bounds.high;
-  if (far(low)) {
+  const Decimal* low = bounds.low ? &*bounds.low : nullptr;
+  const Decimal* high = bounds.high ? &*bounds.high : nullptr;
+  if (low && low->whole.size() > most_digits) {
     if (!low->negative) return {};
-    low.reset();
+    low = nullptr;
   }
-  if (far(high)) {
+  if (high && high->whole.size() > most_digits) {
     if (high->negative) return {};
-    high.reset();
+    high = nullptr;
   }
   // On the open side as many digits as without bounds, or one more than the other side has.
   size_t digits = max_digits;

@@ -22,8 +22,10 @@ struct Decimal {
 // The digits that a double is written with, not its binary value.
 Decimal decimal_of(const OrderedJson& number);
 int compare(const Decimal& a, const Decimal& b);
-// Of an integral number, sign left out.
+// Of an integral number, sign left out. divisor: at most max_multiple.
 uint64_t remainder_of(const std::string& whole, uint64_t divisor);
+
+constexpr uint64_t max_multiple = 1'000'000'000'000'000'000;
 
 struct NumberBounds {
   std::optional<Decimal> low, high;          // both included

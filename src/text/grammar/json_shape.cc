@@ -99,7 +99,7 @@ void Merger::merge(Shape& shape, Node::Id id) {
       const uint64_t more = static_cast<uint64_t>(v.get<double>());
       const uint64_t have = std::max<uint64_t>(shape.bounds.multiple, 1);
       uint64_t both = 0;
-      if (__builtin_mul_overflow(have / std::gcd(have, more), more, &both))
+      if (__builtin_mul_overflow(have / std::gcd(have, more), more, &both) || both > max_multiple)
         fail(Status::unsupported, path_of(doc_, id, "multipleOf"),
              ": not supported: together with another multipleOf, the least common multiple is too "
              "large");
