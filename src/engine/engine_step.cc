@@ -71,13 +71,15 @@ void Engine::welcome(const StepPlan& plan, int64_t now_ns) {
 void Engine::drawn(Sample& s, const SampleResult& result, const TokenLogprob* top,
                    int64_t now_ns) {
   if (s.ended()) return;
+  if (s.mask_error() != Status::ok) {
+    s.end_with_error(s.mask_error(),
+                     s.mask_message().empty() ? "out of memory for the guide's masks" : s.mask_message());
+    return;
+  }
   if (result.token < 0 || result.token >= model_.config().vocab) {
     const auto forbids = [](const TokenLogprob& b) { return std::isinf(b.logprob); };
     const auto& bias = s.params().bias;
-    if (s.mask_error() != Status::ok)
-      s.end_with_error(s.mask_error(), s.mask_message().empty() ? "out of memory for the guide's masks"
-                                                                : s.mask_message());
-    else if (s.mask())
+    if (s.mask())
       s.end_with_error(Status::invalid_argument,
                        "no token can be drawn: those that the guide allows are forbidden by logit_bias or "
                        "min_tokens, or the model gives them no probability");

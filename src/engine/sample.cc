@@ -104,7 +104,7 @@ void Sample::make_mask() noexcept {
   } catch (...) {
     mask_error_ = Status::out_of_memory;
   }
-  std::fill(mask_.begin(), mask_.end(), 0u);  // no token can be drawn, and that ends it
+  std::fill(mask_.begin(), mask_.end(), 0u);  // what is drawn then is not looked at
 }
 
 // Takes a drawn token; false: that ended the sample.
