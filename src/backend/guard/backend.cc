@@ -133,6 +133,7 @@ void check(GuardDevice::Use& d, const SampleArgs& a) {
     need(d, row.counts, row.count_n, "sample.counts");
     need(d, row.bias, row.bias_n, "sample.bias");
     need(d, row.forbidden, row.forbidden_n, "sample.forbidden");
+    if (row.allowed) need(d, row.allowed, (a.vocab + 31) / 32, "sample.allowed");
   }
   need(d, a.results, a.rows, "sample.results");
   if (a.top) need(d, a.top, int64_t{a.rows} * a.top_stride, "sample.top");
