@@ -17,16 +17,18 @@ void StepCounter::add(uint64_t steps) {
 }
 
 bool Spelling::has(uint32_t code) const {
-  if (code < 0x80 ? byte[code] : all_high) return true;
-  return std::binary_search(characters.begin(), characters.end(), code);
+  if (code < 0x80) return byte[code];
+  const auto it = std::partition_point(wide.begin(), wide.end(),
+                                       [&](const CharRange& r) { return r.last < code; });
+  return it != wide.end() && it->first <= code;
 }
 
 bool Spelling::has(std::string_view text) const {
   for (size_t pos = 0; pos < text.size();) {
     const Utf8Step step = utf8_step(text, pos);
-    // Bytes outside characters can only come one by one; the tree holds such tokens where all_high
-    // is.
-    bool spelled = step.whole ? has(step.code) : all_high;
+    // Bytes outside characters can only come one by one; the tree holds such tokens where characters
+    // can be continued.
+    bool spelled = step.whole ? has(step.code) : continues;
     for (uint32_t i = 0; i < step.length && !step.whole; ++i)
       spelled &= byte[static_cast<uint8_t>(text[pos + i])];
     if (!spelled) return false;
@@ -46,20 +48,17 @@ std::vector<CharRange> spelled_ranges(std::span<const CharRange> ranges, const S
     else
       out.push_back({first, last});
   };
-  const auto& known = spelling.characters;
+  const auto& wide = spelling.wide;
   for (const CharRange& r : ranges) {
     steps.add(1);
     for (uint32_t code = r.first; code <= r.last && code < 0x80; ++code)
       if (spelling.has(code)) put(code, code);
     const uint32_t first = std::max(r.first, 0x80u);
     if (first > r.last) continue;
-    if (spelling.all_high) {
-      put(first, r.last);
-      continue;
-    }
-    for (auto it = std::lower_bound(known.begin(), known.end(), first);
-         it != known.end() && *it <= r.last; ++it) {
-      put(*it, *it);
+    for (auto it = std::partition_point(wide.begin(), wide.end(),
+                                        [&](const CharRange& w) { return w.last < first; });
+         it != wide.end() && it->first <= r.last; ++it) {
+      put(std::max(it->first, first), std::min(it->last, r.last));
       steps.add(1);
     }
   }

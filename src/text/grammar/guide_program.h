@@ -16,8 +16,9 @@ namespace orlop {
 // whole code point. Null in its place: everything.
 struct Spelling {
   std::array<bool, 256> byte{};
-  bool all_high = false;             // bytes 80 to f4 but c0 and c1
-  std::vector<uint32_t> characters;  // sorted
+  bool continues = false;  // bytes 80 to bf: part of a character can always be ended
+  std::vector<uint32_t> characters;  // that are tokens; sorted
+  std::vector<CharRange> wide;       // characters from 80 on that can be written; sorted, disjoint
   bool has(uint32_t code) const;
   bool has(std::string_view bytes) const;
 };

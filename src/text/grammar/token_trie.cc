@@ -31,11 +31,32 @@ void add_spelling(std::string_view token, Spelling& s) {
 bool finish_spelling(Spelling& s) {
   std::sort(s.characters.begin(), s.characters.end());
   s.characters.erase(std::unique(s.characters.begin(), s.characters.end()), s.characters.end());
-  s.all_high = true;
-  bool ascii = true;
-  for (uint32_t b = 0; b < 0x80; ++b) ascii &= s.byte[b];
-  for (uint32_t b = 0x80; b <= 0xf4; ++b) s.all_high &= s.byte[b] || b == 0xc0 || b == 0xc1;
-  return ascii && s.all_high;
+  s.continues = true;
+  bool all = true;
+  for (uint32_t b = 0; b < 0x80; ++b) all &= s.byte[b];
+  for (uint32_t b = 0x80; b < 0xc0; ++b) s.continues &= s.byte[b];
+  // A byte that begins characters, and bytes that go on, write all of them; else those that are tokens.
+  const auto add = [&](uint32_t first, uint32_t last) {
+    if (!s.wide.empty() && s.wide.back().last + 1 == first)
+      s.wide.back().last = last;
+    else
+      s.wide.push_back({first, last});
+  };
+  for (uint32_t lead = 0xc2; lead <= 0xf4; ++lead) {
+    const uint32_t more = lead < 0xe0 ? 1 : lead < 0xf0 ? 2 : 3;
+    const uint32_t base = (lead - (more == 1 ? 0xc0u : more == 2 ? 0xe0u : 0xf0u)) << (6 * more);
+    const uint32_t first = std::max(base, more == 1 ? 0x80u : more == 2 ? 0x800u : 0x10000u);
+    const uint32_t last = std::min(base + (1u << (6 * more)) - 1, 0x10ffffu);
+    if (s.continues && s.byte[lead]) {
+      add(first, last);
+      continue;
+    }
+    all = false;
+    for (auto it = std::lower_bound(s.characters.begin(), s.characters.end(), first);
+         it != s.characters.end() && *it <= last; ++it)
+      add(*it, *it);
+  }
+  return all && s.continues;
 }
 
 }  // namespace
@@ -90,7 +111,7 @@ TokenTrieImpl::TokenTrieImpl(const Tokenizer& tokenizer, int32_t vocab,
   for (int32_t t = 0; t < vocab; ++t) {
     const std::string_view bytes = bytes_of(t);
     // Part of a character might be a dead end where not all its bytes can follow.
-    if (!bytes.empty() && (spelling->all_high || utf8_valid_prefix(bytes) == bytes.size())) {
+    if (!bytes.empty() && (spelling->continues || utf8_valid_prefix(bytes) == bytes.size())) {
       text_ += bytes;
       sorted_.push_back(t);
     }
