@@ -26,8 +26,9 @@ stage "live page" python_tests tests/page
 stage "Python on the guard" on_the_guard embed sharing state tiny
 ORLOP_TEMPLATE_TOOL=$BUILD/tests/text/template_tool stage "templates and schemas" python_tests tests/text
 # Kernels of an ISA are not built with the checks: on what else runs, one kind of them tells all. The
-# guard's memory is checked by itself (`make soak` runs both).
-ORLOP_TEST_SHORT=1 stage "address and undefined" sanitized asan address,undefined --no-suite isa --no-suite guard
+# guard's memory is checked by itself (`make soak` runs all of them).
+ORLOP_TEST_SHORT=1 stage "address and undefined" sanitized asan address,undefined \
+  --no-suite isa --no-suite guard --no-suite ops
 stage "ARM under qemu" arm_under_qemu
 stage "short fuzz" fuzzed "${FUZZ_SECONDS:-5}"
 finish "make test, $SECONDS s:"

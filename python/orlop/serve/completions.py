@@ -241,7 +241,7 @@ class Writer:
                 for i, token in enumerate(ids)
             ]
             self._prompts[which] = ids, [None, *values[1:]], [None, *rows[1:]]
-        return self._prompts[which]
+        return self._prompts.get(which, ([], [], []))  # none yet: it was cancelled before
 
 
 def _with_chosen(

@@ -19,7 +19,7 @@ constexpr size_t nodes_a_breath = 1024;
 constexpr size_t most_plain_classes = 4;
 // What one mask, or the bytes of one call, may cost in steps of building states: some tens of
 // milliseconds.
-constexpr uint64_t most_mask_steps = 4'000'000;
+constexpr uint64_t most_mask_steps = 1'000'000;
 constexpr uint64_t most_byte_steps = 1000;  // more, for each byte
 
 class GuideImpl final : public Guide {
