@@ -97,7 +97,7 @@ TEST(agrees_with_the_oracle) {
   std::mt19937 rng(20240607);
   Counts counts;
   int grammars = 0, refused = 0;
-  const int rounds = is_short() ? 60 : 600;
+  const int rounds = is_short() ? 30 : 600;
   for (int round = 0; round < rounds; ++round) {
     Maker m;
     random_rules(m, rng);

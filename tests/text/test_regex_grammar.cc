@@ -165,10 +165,10 @@ void compare(uint32_t seed, size_t rounds, bool anchors) {
 }  // namespace
 
 TEST(regex_agrees_with_pcre2) {
-  compare(1, is_short() ? 300 : 4000, false);
+  compare(1, is_short() ? 100 : 4000, false);
 }
 TEST(regex_anchors_agree_with_pcre2) {
-  compare(2, is_short() ? 300 : 6000, true);
+  compare(2, is_short() ? 100 : 6000, true);
 }
 
 TEST(regex_classes_agree_with_pcre2) {
