@@ -284,9 +284,8 @@ void Engine::retire(Sample& s) noexcept {
     s.paused = false;
     --paused_;
   }
-  update_counts(nullptr);  // before anyone hears of the end
-  Counters::set(counters_.pages_used, static_cast<uint64_t>(pages_.used_in_all()));
   // Counted before anyone hears of the end.
+  update_counts(nullptr);
   const auto& samples = s.request().samples();
   if (std::all_of(samples.begin(), samples.end(), [](const auto& o) { return o->retired; }))
     Counters::add(counters_.finished, 1);

@@ -189,7 +189,12 @@ void Engine::step() {
       planned_ = true;
     }
     masks_.start(runner_.guided());
-    runner_.run(*this);
+    try {
+      runner_.run(*this);
+    } catch (...) {
+      masks_.finish();  // what comes next ends the samples
+      throw;
+    }
     Counters::add(counters_.forward_ns, static_cast<uint64_t>(runner_.forward_ns()));
     Counters::add(counters_.sample_ns, static_cast<uint64_t>(runner_.sample_ns()));
     cost_.observe(plan.rows, runner_.keys(), runner_.forward_ns() + runner_.sample_ns());

@@ -15,7 +15,6 @@ MaskMaker::~MaskMaker() {
 }
 
 void MaskMaker::start(const std::vector<Sample*>& samples) {
-  finish();  // a step may have failed before its sampling
   if (samples.empty()) return;
   if (!thread_.joinable()) {
     sigset_t all, before;  // signals stay with the host's own threads

@@ -1,6 +1,8 @@
 // Guides in the engine: states balance, faults of a guide end its own request alone, and where nothing can
 // follow the text ends. What a guide allows is the sampler's and the guide's matter (tests/ops, tests/text).
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "check.h"
 #include "rig.h"
@@ -16,9 +18,18 @@ class Counting final : public Guide {
   explicit Counting(uint32_t length) : length_(length) {}
   State start() override { return ++held, State{0}; }
   State copy(State s) override { return ++held, s; }
-  void release(State) override { --held; }
+  void release(State) override {
+    if (busy) released_in_use = true;
+    --held;
+  }
   void mask(State s, uint32_t* allowed) override {
     ++masks;
+    const struct Busy {
+      std::atomic<int>& n;
+      explicit Busy(std::atomic<int>& b) : n(b) { ++n; }
+      ~Busy() { --n; }
+    } here(busy);
+    if (delay_ms) std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
     if (s.id == mask_fails_at) fail(Status::invalid_argument, "too ambiguous here");
     if (s.id == memory_fails_at) throw std::bad_alloc();
     for (int32_t w = 0; w < (vocab + 31) / 32; ++w) allowed[w] = ~0u;
@@ -34,7 +45,9 @@ class Counting final : public Guide {
   bool exhausted(State s) override { return s.id >= length_; }
   size_t bytes() const override { return 0; }
 
-  std::atomic<int> held{0}, masks{0};
+  std::atomic<int> held{0}, masks{0}, busy{0};
+  std::atomic<bool> released_in_use{false};
+  int delay_ms = 0;
   uint32_t mask_fails_at = ~0u, memory_fails_at = ~0u, push_fails_at = ~0u, refuses_at = ~0u;
 
  private:
@@ -148,6 +161,24 @@ TEST(cancelled_and_preempted_samples_give_their_states_back) {
   all.clear();
   owner.reset();
   CHECK(guide->held == 0);
+}
+
+// The masks' thread may be in the middle of one when the forward pass fails and ends the samples.
+TEST(a_failing_step_waits_for_its_masks) {
+  for (const int step : {1, 3}) {
+    auto owner = std::make_unique<Rig>(Setup{});
+    Rig& rig = *owner;
+    rig.model.throw_at = step;
+    const auto guide = std::make_shared<Counting>(20);
+    guide->delay_ms = 20;
+    std::shared_ptr<Request> r = send(rig, {5, 6}, guided(guide));
+    const End e = read(*r);
+    r.reset();
+    CHECK(e.finish == Finish::error && e.error == Status::internal);
+    CHECK(rig.settles());
+    owner.reset();
+    CHECK(guide->held == 0 && !guide->released_in_use);
+  }
 }
 
 TEST(what_a_guide_cannot_go_with) {
