@@ -30,7 +30,7 @@ ORLOP_TEMPLATE_TOOL=$BUILD/tests/text/template_tool stage "templates and schemas
 ORLOP_TEST_SHORT=1 stage "address and undefined" sanitized asan address,undefined \
   --no-suite isa --no-suite guard --no-suite ops
 stage "ARM under qemu" arm_under_qemu
-# Compiling the targets takes as long as everything before: by hand (`make fuzz`), before a release
-# (`make soak`), or here on demand.
+# Compiling the targets takes minutes: by hand (`make fuzz`), before a release (`make soak`), or here on
+# demand.
 [ -z "${FUZZ_SECONDS:-}" ] || stage "short fuzz" fuzzed "$FUZZ_SECONDS"
 finish "make test, $SECONDS s:"

@@ -93,8 +93,9 @@ std::shared_ptr<Core> Core::load(const EngineConfig& given, LoadProgress* progre
   core->end_tokens_.erase(std::unique(core->end_tokens_.begin(), core->end_tokens_.end()),
                           core->end_tokens_.end());
 
-  core->guides_ = std::make_unique<Guides>(core->vocabulary_.tokenizer_or_null(), core->vocab(), core->end_tokens_);
-
+  core->guides_ = std::make_unique<Guides>(core->vocabulary_.tokenizer_or_null(), core->vocab(),
+                                           core->end_tokens_,
+                                           template_tool_format(core->vocabulary_.template_text()));
   if (config.guides_ready) core->guides_->prepare();
 
   EngineOptions options;

@@ -44,17 +44,25 @@ std::shared_ptr<Guides::Entry> Guides::entry(const std::string& key) {
   return fresh;
 }
 
-// Notes its size, and forgets others until all together are small enough. Requests keep theirs alive.
+// Forgets others until all together are small enough, as large as they have become by now (masks
+// and states come while they are used). Requests keep theirs alive.
 void Guides::keep(const std::shared_ptr<Entry>& entry) {
-  const size_t bytes = entry->key.size() + entry->guide->bytes();
+  std::vector<std::shared_ptr<Entry>> gone;  // freed after the lock
   std::lock_guard lock(mutex_);
-  entry->bytes = bytes;
-  size_t sum = 0;
-  for (const auto& e : used_) sum += e->bytes;
-  while ((sum > most_bytes || used_.size() > most_guides) && used_.back() != entry) {
-    sum -= used_.back()->bytes;
-    at_.erase(used_.back()->key);
-    used_.pop_back();
+  entry->kept = entry->guide;
+  size_t sum = 0, count = 0;
+  for (auto at = used_.begin(); at != used_.end();) {
+    const std::shared_ptr<Entry>& e = *at;
+    const size_t bytes = e->key.size() + (e->kept ? e->kept->bytes() : 0);
+    if (e == entry || (count < most_guides && sum + bytes <= most_bytes)) {
+      sum += bytes;
+      ++count;
+      ++at;
+      continue;
+    }
+    at_.erase(e->key);
+    gone.push_back(e);
+    at = used_.erase(at);
   }
 }
 
@@ -70,18 +78,13 @@ std::shared_ptr<Guide> Guides::get(GuideKind kind, std::string_view source) {
   const std::shared_ptr<Entry> e = entry(cat(static_cast<int>(kind), ":", source));
   std::lock_guard lock(e->compiling);
   try {
-    if (!e->guide) e->guide = Guide::create(guide_rules(kind, source), trie());
+    if (!e->guide) e->guide = Guide::create(guide_rules(kind, source, tool_format_), trie());
     keep(e);
   } catch (...) {
     drop(e);
     throw;
   }
   return e->guide;
-}
-
-size_t Guides::count() const {
-  std::lock_guard lock(mutex_);
-  return used_.size();
 }
 
 }  // namespace orlop::api
@@ -92,7 +95,8 @@ using namespace orlop::api;
 int32_t orlop_guide_check(int32_t guide, const char* source, size_t source_len, const char* text,
                           size_t len, uint64_t* accepted, int32_t* complete, orlop_error* err) {
   return guarded(err, [&] {
-    if (!accepted || !complete) fail(Status::invalid_argument, "accepted and complete: must not be NULL");
+    if (!accepted || !complete)
+      fail(Status::invalid_argument, "accepted and complete: must not be NULL");
     *accepted = 0;
     *complete = 0;
     const GuideKind kind = guide_kind(guide);

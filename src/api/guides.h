@@ -1,4 +1,5 @@
-// The guides of an engine: compiled once for equal sources, the least recently used forgotten first.
+// The guides of an engine: compiled once for equal sources, the least recently used forgotten
+// first.
 #pragma once
 #include <cstdint>
 #include <list>
@@ -20,14 +21,18 @@ GuideKind guide_kind(int32_t number);
 
 class Guides {
  public:
-  // tokenizer may be null: then get() is Error(unsupported). It must outlive this.
-  Guides(const Tokenizer* tokenizer, int32_t vocab, std::vector<int32_t> end_tokens)
-      : tokenizer_(tokenizer), vocab_(vocab), end_tokens_(std::move(end_tokens)) {}
+  // tokenizer may be null: then get() is Error(unsupported). It must outlive this. tool_format: of
+  // tool calls whose source leaves it open.
+  Guides(const Tokenizer* tokenizer, int32_t vocab, std::vector<int32_t> end_tokens,
+         ToolFormat tool_format)
+      : tokenizer_(tokenizer),
+        vocab_(vocab),
+        end_tokens_(std::move(end_tokens)),
+        tool_format_(tool_format) {}
 
-  // Compiles on the caller's thread, or takes what is there; callers with the same source wait for the
-  // one who compiles it. Thread-safe. Error says what is wrong with the source.
+  // Compiles on the caller's thread, or takes what is there; callers with the same source wait for
+  // the one who compiles it. Thread-safe. Error says what is wrong with the source.
   std::shared_ptr<Guide> get(GuideKind kind, std::string_view source);
-  size_t count() const;
   // What the first guide would have to wait for: the vocabulary's trie.
   void prepare() { trie(); }
 
@@ -35,8 +40,8 @@ class Guides {
   struct Entry {
     std::string key;
     std::mutex compiling;
-    std::shared_ptr<Guide> guide;  // under compiling, until it is set
-    size_t bytes = 0;              // under mutex_; as of its last use
+    std::shared_ptr<Guide> guide;  // under compiling
+    std::shared_ptr<Guide> kept;   // under mutex_: the same, once it is compiled
   };
   using Place = std::list<std::shared_ptr<Entry>>::iterator;
 
@@ -48,9 +53,10 @@ class Guides {
   const Tokenizer* const tokenizer_;
   const int32_t vocab_;
   const std::vector<int32_t> end_tokens_;
+  const ToolFormat tool_format_;
   std::mutex trie_mutex_;
   std::shared_ptr<const TokenTrie> trie_;  // from the first guide on
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::list<std::shared_ptr<Entry>> used_;  // the last used first
   std::unordered_map<std::string, Place> at_;
 };

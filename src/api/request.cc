@@ -2,8 +2,6 @@
 #include <cmath>
 
 #include "api/prompt.h"
-#include "base/json.h"
-#include "text/chat_output.h"
 
 using namespace orlop;
 using namespace orlop::api;
@@ -24,28 +22,6 @@ orlop_generate_params default_params() {
   p.n = 1;
   p.logprobs = p.prompt_logprobs = ORLOP_LOGPROBS_OFF;
   return p;
-}
-
-// A source of tool calls whose format is "auto" or left out: with the one that the template asks for.
-std::string with_format(std::string_view source, const Vocabulary& vocabulary) {
-  if (source.size() > GrammarLimits{}.max_source) return std::string(source);
-  OrderedJson json;
-  try {
-    json = parse_ordered_json(source, "guide_source");
-  } catch (const Error& e) {
-    if (e.status() != Status::bad_format) throw;
-    throw Error(Status::invalid_argument, e.text());
-  }
-  if (!json.is_object()) return std::string(source);
-  const auto found = json.find("format");
-  if (found != json.end() && !found->is_null() && *found != "auto") return std::string(source);
-  switch (template_tool_format(vocabulary.template_text())) {
-    case ToolFormat::hermes: json["format"] = "hermes"; break;
-    case ToolFormat::llama3: json["format"] = "llama3"; break;
-    case ToolFormat::json:
-    case ToolFormat::none: json["format"] = "json"; break;
-  }
-  return json.dump();
 }
 
 std::optional<double> given(double v) {
@@ -165,12 +141,10 @@ int32_t orlop_async_generate(orlop_engine* engine, const orlop_generate_params* 
     const int64_t now_ns = monotonic_ns();  // deadlines count from here
     const orlop_generate_params p = read_sized(params, default_params(), "params");
     GivenParams g = convert(p);
-    if (const GuideKind kind = guide_kind(p.guide); kind != GuideKind::none) {
-      const std::string_view source = utf8_in(p.guide_source, p.guide_source_len, "guide_source");
-      g.guide = core->guides().get(
-          kind, kind == GuideKind::tools ? with_format(source, core->vocabulary()) : source);
-    }
-    else if (p.guide_source_len)
+    const std::string_view source = utf8_in(p.guide_source, p.guide_source_len, "guide_source");
+    if (const GuideKind kind = guide_kind(p.guide); kind != GuideKind::none)
+      g.guide = core->guides().get(kind, source);
+    else if (!source.empty())
       fail(Status::invalid_argument, "guide_source: is given, but no guide");
     const std::vector<int32_t> prompt = prompt_of(p, *core);
     ParamFacts facts;

@@ -13,9 +13,9 @@ class MaskMaker {
  public:
   MaskMaker() = default;
   ~MaskMaker();
-  // Both from the owner thread. Between them nobody touches the samples, so a finish() must follow whatever
-  // happens. It makes the masks that the thread has not begun and waits for the rest; it may be called
-  // twice.
+  // Both from the owner thread. Between them nobody touches the samples, so a finish() must follow
+  // whatever happens. It makes the masks that the thread has not begun and waits for the rest; it
+  // may be called twice.
   void start(const std::vector<Sample*>& samples);
   void finish();
 

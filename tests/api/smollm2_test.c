@@ -216,6 +216,76 @@ static void logprobs_are_raw(void) {
   orlop_request_release(r);
 }
 
+static void guides(void) {
+  static const char choice[] = "[\"red\", \"green\", \"blue\"]";
+  static const char pattern[] = "[0-9]{3}-[a-f]{2}";
+  static const char tools[] =
+      "{\"tool_choice\": \"required\", \"parallel\": false, \"tools\": [{\"type\": \"function\", "
+      "\"function\": {\"name\": \"f\", \"parameters\": {\"const\": {}}}}]}";
+  orlop_generate_params p = text_params("The color of the sky is ");
+  uint64_t accepted = 9;
+  int32_t complete = 9;
+  orlop_request* r;
+  p.temperature = 2;
+  p.max_tokens = 200;
+  p.guide = ORLOP_GUIDE_CHOICE;
+  p.guide_source = choice;
+  p.guide_source_len = strlen(choice);
+  run(engine, &p, &a);
+  CHECK(a.finish == ORLOP_FINISH_STOP && (!strcmp(a.text, "red") || !strcmp(a.text, "green") ||
+                                          !strcmp(a.text, "blue")));
+  p.guide = ORLOP_GUIDE_REGEX;
+  p.guide_source = pattern;
+  p.guide_source_len = strlen(pattern);
+  run(engine, &p, &a);
+  CHECK(a.finish == ORLOP_FINISH_STOP && a.text_len == 6 && a.text[3] == '-');
+  CHECK(orlop_guide_check(p.guide, pattern, strlen(pattern), a.text, a.text_len, &accepted,
+                          &complete, NULL) == ORLOP_OK &&
+        accepted == 6 && complete == 1);
+  CHECK(orlop_guide_check(p.guide, pattern, strlen(pattern), "12a", 3, &accepted, &complete,
+                          NULL) == ORLOP_OK &&
+        accepted == 2 && complete == 0);
+  p.guide = ORLOP_GUIDE_TOOLS; /* the format: as the chat template tells */
+  p.guide_source = tools;
+  p.guide_source_len = strlen(tools);
+  run(engine, &p, &a);
+  CHECK(a.finish == ORLOP_FINISH_STOP && strstr(a.text, "\"name\": \"f\""));
+  CHECK_ERROR(ORLOP_E_INVALID_ARGUMENT, "tools.format", /* no engine, no template */
+              orlop_guide_check(ORLOP_GUIDE_TOOLS, tools, strlen(tools), "", 0, &accepted,
+                                &complete, &err));
+  p.guide_source = "{";
+  p.guide_source_len = 1;
+  CHECK_ERROR(ORLOP_E_INVALID_ARGUMENT, "tools", orlop_async_generate(engine, &p, &r, &err));
+  p.guide = 77;
+  CHECK_ERROR(ORLOP_E_UNSUPPORTED, "guide: 77", orlop_async_generate(engine, &p, &r, &err));
+  p.guide = ORLOP_GUIDE_NONE;
+  CHECK_ERROR(ORLOP_E_INVALID_ARGUMENT, "guide_source",
+              orlop_async_generate(engine, &p, &r, &err));
+}
+
+static void embeddings(void) {
+  int32_t way;
+  for (way = ORLOP_EMBEDDING_MEAN; way <= ORLOP_EMBEDDING_LAST; ++way) {
+    orlop_generate_params p = text_params("A lighthouse keeper writes down the weather.");
+    orlop_request* r;
+    orlop_output o;
+    double sum = 0;
+    uint64_t i;
+    p.embedding = way;
+    r = submit(engine, &p);
+    memset(&o, 0, sizeof o);
+    o.struct_size = sizeof o;
+    CHECK(orlop_get(r, -1, &o, NULL) == ORLOP_OK);
+    CHECK(o.n_embedding == 576 && o.n_tokens == 0 && o.finish_reason == ORLOP_FINISH_LENGTH);
+    for (i = 0; i < o.n_embedding; ++i) sum += (double)o.embedding[i] * (double)o.embedding[i];
+    CHECK(fabs(sum - 1) < 1e-5);
+    CHECK(orlop_get(r, -1, &o, NULL) == ORLOP_END);
+    orlop_request_release(r);
+    p.embedding = 9;
+    CHECK_ERROR(ORLOP_E_UNSUPPORTED, "embedding: 9", orlop_async_generate(engine, &p, &r, &err));
+  }
+}
+
 static void what_the_file_holds(void) {
   orlop_buffer* json = NULL;
   const char* text;
@@ -271,7 +341,7 @@ static void memory_is_the_file_and_the_budget(void) {
 int main(int argc, char** argv) {
   FILE* f = fopen(MODEL, "rb");
   if (!f) {
-    printf("SKIPPED: 8 cases need %s\n", MODEL);
+    printf("SKIPPED: 10 cases need %s\n", MODEL);
     return 77;
   }
   fclose(f);
@@ -284,6 +354,8 @@ int main(int argc, char** argv) {
   RUN(stops);
   RUN(chats);
   RUN(logprobs_are_raw);
+  RUN(guides);
+  RUN(embeddings);
   RUN(what_the_file_holds);
   CHECK(settles(engine));
   orlop_engine_release(engine);

@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   limits.max_states = 20'000;
   limits.max_compile_steps = 1'000'000;
   try {
-    const Rules rules = guide_rules(static_cast<GuideKind>(bytes[0] % 8), source, limits);
+    const Rules rules = guide_rules(static_cast<GuideKind>(bytes[0] % 8), source, ToolFormat::json, limits);
     const auto guide = Guide::create(rules, nullptr);
     for (const std::string_view text :
          {source, std::string_view("{\"a\": [1, \"b\"]}"), std::string_view("aab")}) {

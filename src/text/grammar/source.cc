@@ -1,13 +1,13 @@
 #include "text/grammar/source.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "base/error.h"
 #include "base/json.h"
-#include "text/chat_output.h"
 #include "text/grammar/gbnf.h"
 #include "text/grammar/json_schema.h"
 #include "text/grammar/regex.h"
@@ -50,7 +50,7 @@ const OrderedJson* member(const OrderedJson& object, const char* key) {
   return it == object.end() || it->is_null() ? nullptr : &*it;
 }
 
-Rules::Expr tools_expr(Rules& rules, const OrderedJson& source) {
+Rules::Expr tools_expr(Rules& rules, const OrderedJson& source, ToolFormat untold) {
   if (!source.is_object()) fail(Status::invalid_argument, "tools: a JSON object is expected");
   const std::vector<std::string_view> known = {"tools", "tool_choice", "format", "parallel"};
   for (const auto& [key, value] : source.items()) {
@@ -63,8 +63,11 @@ Rules::Expr tools_expr(Rules& rules, const OrderedJson& source) {
   if (!tools || !tools->is_array())
     fail(Status::invalid_argument, "tools.tools: a list of tools is expected");
   const OrderedJson* name = member(source, "format");
-  const auto format =
-      name && name->is_string() ? tool_format(name->get_ref<const std::string&>()) : std::nullopt;
+  std::optional<ToolFormat> format;
+  if (!name || *name == "auto")
+    format = untold;
+  else if (name->is_string())
+    format = tool_format(name->get_ref<const std::string&>());
   if (!format || *format == ToolFormat::none)
     fail(Status::invalid_argument, "tools.format: \"hermes\", \"llama3\" or \"json\" is expected");
   const OrderedJson* parallel = member(source, "parallel");
@@ -77,7 +80,8 @@ Rules::Expr tools_expr(Rules& rules, const OrderedJson& source) {
 
 }  // namespace
 
-Rules guide_rules(GuideKind kind, std::string_view source, const GrammarLimits& limits) {
+Rules guide_rules(GuideKind kind, std::string_view source, ToolFormat tool_format,
+                  const GrammarLimits& limits) {
   if (source.size() > limits.max_source)
     fail(Status::invalid_argument, "guide: a source of ", source.size(), " bytes; the limit is ",
          limits.max_source);
@@ -100,7 +104,7 @@ Rules guide_rules(GuideKind kind, std::string_view source, const GrammarLimits& 
       rules.set_root(choice_expr(rules, parse(source, "choice", limits)));
       return rules;
     case GuideKind::tools:
-      rules.set_root(tools_expr(rules, parse(source, "tools", limits)));
+      rules.set_root(tools_expr(rules, parse(source, "tools", limits), tool_format));
       return rules;
     case GuideKind::none:
       break;

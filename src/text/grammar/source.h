@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "text/chat_output.h"
 #include "text/grammar/rules.h"
 
 namespace orlop {
@@ -17,7 +18,9 @@ enum class GuideKind : int32_t {
   tools = 6,        // tool calls, see chat_output.h: {"tools": [...], "tool_choice": ..., "format": ...}
 };
 
-// Error(invalid_argument | unsupported) says what is wrong and where.
-Rules guide_rules(GuideKind kind, std::string_view source, const GrammarLimits& limits = {});
+// Error(invalid_argument | unsupported) says what is wrong and where. tool_format: of tools whose
+// "format" is absent or "auto"; none: they are refused.
+Rules guide_rules(GuideKind kind, std::string_view source,
+                  ToolFormat tool_format = ToolFormat::none, const GrammarLimits& limits = {});
 
 }  // namespace orlop
