@@ -67,7 +67,7 @@ TEST(the_context_s_end_is_a_length) {
 // readers, a second tier, plans made ahead, cancels.
 TEST(random_lives_equal_lone_ones) {
   uint64_t preemptions = 0, cancelled = 0, hits = 0, pauses = 0, came_back = 0, copies = 0;
-  const auto rounds = static_cast<int>(soak_factor() * (is_short() ? 60 : 300));
+  const auto rounds = static_cast<int>(soak_factor() * 300);
   for (int round = 0; round < rounds; ++round) {
     std::mt19937_64 random(static_cast<uint64_t>(round) + 7);
     Setup s;

@@ -432,7 +432,7 @@ class History {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const long count = argc > 1 ? std::atol(argv[1]) : std::getenv("ORLOP_TEST_SHORT") ? 500 : 5000;
+  const long count = argc > 1 ? std::atol(argv[1]) : std::getenv("ORLOP_TEST_SHORT") ? 2000 : 5000;
   const uint64_t begin = argc > 2 ? std::strtoull(argv[2], nullptr, 0) : 1;
   long failed = 0;
   for (uint64_t seed = begin; seed < begin + static_cast<uint64_t>(count); ++seed) {
