@@ -136,6 +136,8 @@ stage one good; %s finish what
     fine = stages("")
     assert fine.returncode == 0, fine.stderr
     assert "3 passed, 0 failed" in fine.stdout and "skips: 1\n  one: late: no tool" in fine.stdout
+    skipped = stages("only() { echo 'SKIP all: no tool'; }; stage two only;")
+    assert skipped.returncode == 0 and "skips: 2" in skipped.stdout and "all 2 stages are fine" in skipped.stdout
     broken = stages("stage two bad;")
     assert broken.returncode == 1 and "1 of 2 stages FAILED" in broken.stdout and "never seen" not in broken.stdout
 
