@@ -172,7 +172,7 @@ static int settles(orlop_engine* e) {
   return 0;
 }
 
-static int close_tests(void) {
+static inline int close_tests(void) {
   printf("%d cases, %d failures\n", cases, failures);
   return failures != 0 || cases == 0;
 }

@@ -2,7 +2,7 @@
 // (the whole file again) without. Includes no header of src/: a program of a user's would not.
 //   test_hpp        what needs no model
 //   test_hpp model  the rest, with the model file that ORLOP_TEST_MODEL names; exit code 77 without
-#include "orlop/orlop.hpp"
+#include "hpp_answers.h"
 
 #include <poll.h>
 
@@ -14,22 +14,6 @@
 #include <type_traits>
 
 namespace {
-
-int passed = 0, failed = 0;
-
-void check(bool ok, const char* what, int line) {
-  ok ? ++passed : ++failed;
-  if (!ok) std::fprintf(stderr, "test_hpp.cc:%d: CHECK(%s)\n", line, what);
-}
-#define CHECK(...) check(static_cast<bool>(__VA_ARGS__), #__VA_ARGS__, __LINE__)
-
-using orlop::Engine;
-using orlop::Got;
-using orlop::Output;
-using orlop::Params;
-using orlop::Queue;
-using orlop::Request;
-using orlop::Result;
 
 static_assert(std::is_move_constructible_v<Engine> && !std::is_copy_constructible_v<Engine>);
 static_assert(std::is_move_assignable_v<Request> && !std::is_copy_constructible_v<Request>);
@@ -69,6 +53,28 @@ void quoting() {
         "[{\"role\":\"user\",\"content\":\"say \\\"hi\\\"\"}]");
 }
 
+void conversations() {
+  orlop::Chat chat;
+  CHECK(chat.json() == "[]");
+  chat.add("system", "Be \"brief\".").add("user", "Hi");
+  CHECK(chat.json() ==
+        "[{\"role\":\"system\",\"content\":\"Be \\\"brief\\\".\"},"
+        "{\"role\":\"user\",\"content\":\"Hi\"}]");
+  CHECK(*Params::chat(chat).messages == chat.json());
+  const Params p = Params::ids({1, 2}).guided(ORLOP_GUIDE_REGEX, "a+");
+  CHECK(p.tokens->size() == 2 && p.guide == ORLOP_GUIDE_REGEX && p.guide_source == "a+");
+}
+
+void library() {
+  CHECK(orlop::version().size() >= 5 && orlop::abi_version() >> 16 == ORLOP_ABI_MAJOR);
+  CHECK(!orlop::feature("no such thing") && !orlop::feature(nullptr));
+  const auto whole = orlop::guide_check(ORLOP_GUIDE_REGEX, "[0-9]+", "12");
+  CHECK(whole && whole->accepted == 2 && whole->complete);
+  const auto part = orlop::guide_check(ORLOP_GUIDE_REGEX, "[0-9]+", "12x");
+  CHECK(part && part->accepted == 2 && !part->complete);
+  CHECK(orlop::guide_check(ORLOP_GUIDE_REGEX, "[", "").error().code == ORLOP_E_INVALID_ARGUMENT);
+}
+
 void failures_of_creation() {
   const Result<Engine> none = Engine::open("/nonexistent/\"model\".gguf");
   CHECK(!none && none.error().code == ORLOP_E_NOT_FOUND);
@@ -100,6 +106,27 @@ void chat_outputs() {
   CHECK(output.push("x").error().code == ORLOP_E_INVALID_ARGUMENT);
 }
 
+void log_sinks() {
+  static_assert(std::is_nothrow_move_constructible_v<orlop::LogSink>);
+  orlop::LogSink none;
+  CHECK(!none);
+  int first = 0, second = 0;
+  orlop::LogSink one([&first](std::int32_t, std::string_view) { ++first; });
+  CHECK(one);
+  {
+    orlop::LogSink two([&second](std::int32_t, std::string_view) { ++second; }, ORLOP_LOG_DEBUG);
+    orlop::LogSink moved = std::move(two);
+    one.close();  // not the latest: that one stays
+    one.close();
+    CHECK(!one && moved);
+    one = std::move(moved);
+    CHECK(one);
+  }
+  none = std::move(one);
+  none.close();
+  CHECK(first == 0 && second == 0);  // nothing was there to tell
+}
+
 void empty_handles() {
   Engine engine;
   Request request;
@@ -113,14 +140,15 @@ void empty_handles() {
   for (const Output& o : request) turns += o.last() ? 1 : 1;
   CHECK(turns == 0 && request.error().code == ORLOP_E_INVALID_ARGUMENT);
   request.cancel();
-}
-
-Params counted(const char* text, unsigned n) {
-  Params p = Params::prompt(text);
-  p.max_tokens = n;
-  p.temperature = 0.0;
-  p.flags = ORLOP_GENERATE_IGNORE_EOS;
-  return p;
+  CHECK(request.answers().error().code == ORLOP_E_INVALID_ARGUMENT);
+  engine.close(), engine.close();
+  request.close(), request.close();
+  Queue queue;
+  queue.close(), queue.close();
+  CHECK(queue.wait(orlop::Microseconds(0)).error().code == ORLOP_E_INVALID_ARGUMENT);
+  CHECK(engine.wait().error().code == ORLOP_E_INVALID_ARGUMENT);
+  CHECK(out.top_logprobs(0).empty() && out.prompt_logprobs().empty());
+  CHECK(out.prompt_top_logprobs(0).empty() && out.embedding().empty() && out.text().empty());
 }
 
 void walk(const Engine& engine) {
@@ -169,7 +197,13 @@ void parameters(const Engine& engine) {
   for (const Output& out : request) {
     CHECK(out.logprobs().size() == out.tokens().size());
     for (const float f : out.logprobs()) CHECK(f <= 0.0f && std::isfinite(f));
-    CHECK(out.tokens().empty() || out.raw().n_top == 3);
+    for (std::size_t i = 0; i < out.tokens().size(); ++i) {
+      const orlop::View<orlop_logprob> top = out.top_logprobs(i);
+      CHECK(top.size() == 3 && top[0].logprob >= top[1].logprob && top[1].logprob >= top[2].logprob);
+      CHECK(out.logprobs()[i] <= top[0].logprob);
+    }
+    CHECK(out.top_logprobs(out.tokens().size()).empty());
+    CHECK(out.prompt_logprobs().empty());
     n += out.tokens().size();
   }
   CHECK(n == 6);
@@ -325,8 +359,10 @@ int with_model() {
     return 77;
   }
   std::fclose(file);
-  Result<Engine> engine = Engine::create_async(
-      "{\"model\":" + orlop::json_quote(path) + ",\"threads\":2,\"max_context\":1024}");
+  const std::string config =
+      "{\"model\":" + orlop::json_quote(path) + ",\"threads\":2,\"max_context\":1024}";
+  loading(config);
+  Result<Engine> engine = Engine::create_async(config);
   CHECK(engine);
   if (engine) {
     orlop_progress progress{};
@@ -336,6 +372,9 @@ int with_model() {
     if (ready) {
       walk(*engine);
       parameters(*engine);
+      prompt_logprobs(*engine);
+      answers(*engine);
+      guided(*engine);
       texts(*engine);
       queues(*engine);
       samples(*engine);
@@ -354,6 +393,9 @@ int main(int argc, char** argv) {
   } else {
     results();
     quoting();
+    conversations();
+    library();
+    log_sinks();
     chat_outputs();
     failures_of_creation();
     empty_handles();

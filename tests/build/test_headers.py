@@ -21,10 +21,17 @@ def test_c(tmp_path, compiler, more):
 
 
 @pytest.mark.parametrize("compiler", compilers("g++", "clang++"))
-@pytest.mark.parametrize("header", ["orlop.h", "orlop.hpp", "result.hpp"])
+@pytest.mark.parametrize("header", sorted(p.name for p in (ROOT / "include/orlop").glob("*.h*")))
 @pytest.mark.parametrize("more", [["-std=c++17"], ["-std=c++20"], ["-std=c++17", "-fno-exceptions", "-fno-rtti"]], ids="".join)
 def test_cxx(tmp_path, compiler, header, more):
     compiles(tmp_path, compiler, ".cc", f'#include "orlop/{header}"\nint use() {{ return ORLOP_OK; }}\n', CXX + more)
+
+
+def test_every_header_is_installed_and_small():
+    build = (ROOT / "meson.build").read_text()
+    for header in (ROOT / "include/orlop").iterdir():
+        assert f"'include/orlop/{header.name}'" in build, header.name
+        assert header.suffix == ".h" or header.read_text().count("\n") < 500, header.name
 
 
 @pytest.mark.parametrize("compiler", compilers("gcc", "clang"))
