@@ -58,7 +58,7 @@ class Queue {
   Queue() = default;
   explicit operator bool() const noexcept { return handle_ != nullptr; }
   // The tag of a request with new output; nothing when the timeout passed.
-  Result<std::optional<std::uint64_t>> wait(Microseconds timeout = forever) {
+  Result<std::optional<std::uint64_t>> wait(Microseconds timeout = forever) const {
     detail::CError err;
     std::uint64_t tag = 0;
     const std::int32_t status = orlop_queue_wait(handle_.get(), timeout.count(), &tag, err.out());
