@@ -1,0 +1,134 @@
+// The plugin's table, and memory: allocation, copies, the stream.
+#include "backend/cuda/common.cuh"
+#include "backend/cuda/entries.h"
+
+namespace orlop::cuda {
+namespace {
+
+void open(int32_t index, Context** out, GpuInfo* info, PluginStatus* status) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) {
+    status->code = -5;  // unsupported
+    std::snprintf(status->text, sizeof status->text, "no usable GPU: %s", error != cudaSuccess ? cudaGetErrorString(error) : "the driver sees none");
+    return;
+  }
+  if (index >= count) {
+    status->code = -2;  // not found
+    std::snprintf(status->text, sizeof status->text, "there is no GPU %d; the driver sees %d", index, count);
+    return;
+  }
+  cudaDeviceProp p;
+  if (!good(cudaGetDeviceProperties(&p, index), "cudaGetDeviceProperties", status)) return;
+  if (p.major < 8) {
+    status->code = -5;
+    std::snprintf(status->text, sizeof status->text, "%s has compute capability %d.%d; 8.0 or higher is needed", p.name, p.major, p.minor);
+    return;
+  }
+  Context* c = new (std::nothrow) Context;
+  if (!c) {
+    status->code = -6;
+    return;
+  }
+  c->index = index;
+  c->multiprocessors = p.multiProcessorCount;
+  {
+    const Here here(c, status);
+    if (!here || !good(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "cudaStreamCreate", status)) {
+      delete c;
+      return;
+    }
+  }
+  std::snprintf(info->name, sizeof info->name, "%s", p.name);
+  info->major = p.major;
+  info->minor = p.minor;
+  info->multiprocessors = p.multiProcessorCount;
+  info->total_bytes = p.totalGlobalMem;
+  *out = c;
+}
+
+void close(Context* c) {
+  if (!c) return;
+  PluginStatus status;
+  const Here here(c, &status);
+  if (here) cudaStreamDestroy(c->stream);
+  delete c;
+}
+
+void allocate(Context* c, size_t bytes, void** out, PluginStatus* status) {
+  const Here here(c, status);
+  if (!here) return;
+  const cudaError_t error = cudaMalloc(out, bytes);
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // not sticky: the next call starts clean
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    status->code = error == cudaErrorMemoryAllocation ? -6 : -12;
+    std::snprintf(status->text, sizeof status->text, "cannot allocate %zu bytes (%zu of %zu are free): %s", bytes, free, total, cudaGetErrorString(error));
+    return;
+  }
+  if (!good(cudaMemsetAsync(*out, 0, bytes, c->stream), "clearing memory", status)) {
+    cudaFree(*out);
+    *out = nullptr;
+  }
+}
+
+void release(Context* c, void* memory) {
+  PluginStatus status;
+  const Here here(c, &status);
+  if (here) cudaFree(memory);  // waits for what runs
+}
+
+void upload(Context* c, void* to, const void* from, size_t bytes, PluginStatus* status) {
+  const Here here(c, status);
+  // From pageable memory: it is taken when this returns.
+  if (here) good(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, c->stream), "upload", status);
+}
+
+void download(Context* c, void* to, const void* from, size_t bytes, PluginStatus* status) {
+  const Here here(c, status);
+  if (here && good(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c->stream), "download", status))
+    good(cudaStreamSynchronize(c->stream), "download", status);
+}
+
+void copy(Context* c, void* to, const void* from, size_t bytes, PluginStatus* status) {
+  const Here here(c, status);
+  if (here) good(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, c->stream), "copy", status);
+}
+
+void fill(Context* c, void* to, int byte, size_t bytes, PluginStatus* status) {
+  const Here here(c, status);
+  if (here) good(cudaMemsetAsync(to, byte, bytes, c->stream), "fill", status);
+}
+
+void memory_free(Context* c, uint64_t* bytes, PluginStatus* status) {
+  const Here here(c, status);
+  size_t free = 0, total = 0;
+  if (here && good(cudaMemGetInfo(&free, &total), "cudaMemGetInfo", status)) *bytes = free;
+}
+
+const Plugin table = {
+    .build_id = ORLOP_CUDA_BUILD_ID,
+    .open = open,
+    .close = close,
+    .allocate = allocate,
+    .release = release,
+    .upload = upload,
+    .download = download,
+    .copy = copy,
+    .fill = fill,
+    .memory_free = memory_free,
+    .matmul = matmul,
+    .embed = embed,
+    .rope_table = rope_table,
+    .kv_store = kv_store,
+    .attention = attention,
+    .norm = norm,
+    .gather = gather,
+    .sample = sample,
+};
+
+}  // namespace
+}  // namespace orlop::cuda
+
+extern "C" __attribute__((visibility("default"))) const orlop::cuda::Plugin* orlop_cuda_plugin() { return &orlop::cuda::table; }

@@ -1,0 +1,16 @@
+// The kernels' entries, one file each; context.cu puts them into the table.
+#pragma once
+#include "backend/cuda/plugin.h"
+
+namespace orlop::cuda {
+
+void matmul(Context*, const MatmulArgs&, PluginStatus*);
+void embed(Context*, const EmbedArgs&, PluginStatus*);
+void rope_table(Context*, const RopeTableArgs&, PluginStatus*);
+void kv_store(Context*, const KvStoreArgs&, PluginStatus*);
+void attention(Context*, const AttentionArgs&, PluginStatus*);
+void norm(Context*, const NormArgs&, PluginStatus*);
+void gather(Context*, const GatherArgs&, PluginStatus*);
+void sample(Context*, const SampleArgs&, PluginStatus*);
+
+}  // namespace orlop::cuda
