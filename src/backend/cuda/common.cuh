@@ -6,6 +6,7 @@
 
 #include <cstdio>
 
+#define ORLOP_BOTH __host__ __device__
 #include "backend/cuda/layout.h"
 #include "backend/cuda/plugin.h"
 

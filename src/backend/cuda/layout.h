@@ -14,9 +14,8 @@
 
 namespace orlop::cuda {
 
-#ifdef __CUDACC__
-#define ORLOP_BOTH __host__ __device__
-#else
+// common.cuh says what makes a function one of the GPU too.
+#ifndef ORLOP_BOTH
 #define ORLOP_BOTH
 #endif
 

@@ -1,0 +1,272 @@
+// Every op of the CUDA backend against the reference on the CPU, on random shapes. Without a GPU it is
+// skipped, saying why.
+#include <cstdio>
+
+#include "backend/backend.h"
+#include "backend/cpu/linear.h"
+#include "backend/cpu/ops.h"
+#include "base/error.h"
+#include "matmul_rig.h"
+
+using namespace orlop;
+using namespace orlop::test;
+
+namespace {
+
+Backend& gpu() {
+  static const std::unique_ptr<Backend> backend = make_backend({.device = "cuda", .threads = 1});
+  return *backend;
+}
+
+// Device memory with a copy of a host array, and 64 poisoned bytes after it.
+template <class T>
+class On {
+ public:
+  explicit On(const std::vector<T>& v) : n_(v.size()), buffer_(*gpu().exec().device, v.size() * sizeof(T) + 64) {
+    if (n_) gpu().exec().device->upload(buffer_.data(), v.data(), n_ * sizeof(T));
+    gpu().exec().device->fill(end(), 0xcc, 64);
+  }
+  On(size_t n, int byte) : n_(n), buffer_(*gpu().exec().device, n * sizeof(T) + 64) {
+    gpu().exec().device->fill(buffer_.data(), byte, n * sizeof(T));
+    gpu().exec().device->fill(end(), 0xcc, 64);
+  }
+  T* at() const { return buffer_.template as<T>(); }
+  std::vector<T> read() const {
+    std::vector<T> v(n_);
+    gpu().exec().device->download(v.data(), buffer_.data(), n_ * sizeof(T));
+    unsigned char after[64];
+    gpu().exec().device->download(after, end(), 64);
+    for (const unsigned char b : after) CHECK(b == 0xcc);
+    return v;
+  }
+
+ private:
+  unsigned char* end() const { return static_cast<unsigned char*>(buffer_.data()) + n_ * sizeof(T); }
+  size_t n_;
+  DeviceBuffer buffer_;
+};
+
+// The same layer packed for the GPU.
+struct GpuLayer {
+  const LinearDesc desc;
+  On<unsigned char> packed;
+  explicit GpuLayer(const Layer& l) : desc(l.desc), packed(gpu().exec().kernels->linear_bytes(l.desc), 0xff) {
+    LinearSource source;
+    for (int p = 0; p < desc.part_count; ++p) {
+      source.rows[p] = l.files[static_cast<size_t>(p)].data();
+      source.row_bytes[p] = l.files[static_cast<size_t>(p)].size() / static_cast<size_t>(desc.part_n[p]);
+      source.row_map[p] = l.maps[static_cast<size_t>(p)].data();
+    }
+    const int64_t tiles = gpu().exec().kernels->linear_tiles(desc), cut = tiles / 2;
+    gpu().exec().kernels->linear_pack(desc, source, cut, tiles, packed.at());
+    gpu().exec().kernels->linear_pack(desc, source, 0, cut, packed.at());
+  }
+};
+
+std::vector<float> product(const GpuLayer& l, const std::vector<float>& x, int64_t m, const std::vector<float>* bias,
+                           const std::vector<float>* start) {
+  const int64_t n = l.desc.n();
+  On<float> input(x), out(start ? *start : std::vector<float>(static_cast<size_t>(m * n), 7.0f));
+  On<float> device_bias(bias ? *bias : std::vector<float>(1));
+  On<unsigned char> work(gpu().exec().kernels->matmul_workspace(l.desc, m), 0xff);
+  gpu().exec().kernels->matmul(gpu().exec(), {&l.desc, l.packed.at(), input.at(), l.desc.k, out.at(), n, m,
+                                              bias ? device_bias.at() : nullptr, start != nullptr, work.at()});
+  work.read();
+  return out.read();
+}
+
+void products(Compute compute, int rounds) {
+  for (int round = 0; round < rounds; ++round) {
+    const FileType type = type_at(static_cast<int>(pick(0, ggml_type_count - 1)));
+    const int64_t block = info(type).block_elems;
+    const int64_t k = block == 1 ? pick(1, 700) : block * pick(1, 2048 / block);
+    const bool gated = round % 4 == 0;
+    const int64_t n = pick(1, 150), m = round % 3 ? pick(1, 9) : pick(10, 90);
+    std::vector<std::pair<FileType, int64_t>> parts = {{type, n}};
+    if (gated) parts.push_back({type, n});
+    const Layer layer(k, parts, compute, gated ? Glu::silu : Glu::none, round % 5 == 0);
+    const GpuLayer on_gpu(layer);
+    std::vector<float> x(static_cast<size_t>(m * k));
+    for (float& v : x) v = uniform(-1, 1);
+    const int64_t out_n = layer.desc.n();
+    std::vector<float> bias(static_cast<size_t>(gated ? 2 * n : n)), start(static_cast<size_t>(m * out_n));
+    for (float& v : bias) v = uniform(-1, 1);
+    for (float& v : start) v = uniform(-1, 1);
+    const bool with_bias = round % 2, add = round % 3 == 1;
+    const auto want = apply(cpu::matmul_ref, layer, x, m, with_bias ? bias.data() : nullptr, add ? &start : nullptr);
+    const auto got = product(on_gpu, x, m, with_bias ? &bias : nullptr, add ? &start : nullptr);
+    double scale = 1;
+    for (const float v : want) scale = std::max(scale, static_cast<double>(std::fabs(v)));
+    double worst = 0;
+    for (size_t i = 0; i < want.size(); ++i) worst = std::max(worst, static_cast<double>(std::fabs(want[i] - got[i])));
+    const bool close = worst <= 2e-5 * scale;
+    if (!close) std::printf("%s %s k %d n %d m %d gated %d: off by %g of %g\n", name(compute), info(type).name, int(k), int(n), int(m), gated, worst, scale);
+    CHECK(close);
+    // A row alone has the bits that it has among others.
+    const auto row = static_cast<size_t>(pick(0, m - 1));
+    const std::vector<float> alone_x(x.begin() + static_cast<long>(row) * k, x.begin() + (static_cast<long>(row) + 1) * k);
+    const std::vector<float> alone_start(start.begin() + static_cast<long>(row) * out_n, start.begin() + (static_cast<long>(row) + 1) * out_n);
+    const auto alone = product(on_gpu, alone_x, 1, with_bias ? &bias : nullptr, add ? &alone_start : nullptr);
+    CHECK(std::memcmp(alone.data(), got.data() + row * static_cast<size_t>(out_n), alone.size() * 4) == 0);
+    if (!gated && !add) {
+      std::vector<int32_t> ids(5);
+      for (auto& id : ids) id = static_cast<int32_t>(pick(0, n - 1));
+      On<int32_t> device_ids(ids);
+      On<float> rows(ids.size() * static_cast<size_t>(k), 0);
+      gpu().exec().kernels->embed(gpu().exec(), {&layer.desc, on_gpu.packed.at(), device_ids.at(), 2.0f, rows.at(), 5});
+      const auto have = rows.read();
+      for (size_t r = 0; r < ids.size(); ++r)
+        for (int64_t i = 0; i < k; ++i) {
+          const float w = 2 * layer.weight[static_cast<size_t>(ids[r])][static_cast<size_t>(i)];
+          CHECK(std::fabs(have[r * static_cast<size_t>(k) + static_cast<size_t>(i)] - w) <= 1e-5f * std::max(1.0f, std::fabs(w)));
+        }
+    }
+  }
+}
+
+TEST(products_in_fp32) { products(Compute::fp32, 60); }
+TEST(products_in_bf16) { products(Compute::bf16, 200); }
+
+TEST(norm_and_gather) {
+  for (int round = 0; round < 20; ++round) {
+    const int64_t rows = pick(1, 40), dim = pick(1, 3000);
+    std::vector<float> x(static_cast<size_t>(rows * dim)), w(static_cast<size_t>(dim));
+    for (float& v : x) v = uniform(-3, 3);
+    for (float& v : w) v = uniform(-1, 1);
+    On<float> dx(x), dw(w), out(x.size(), 0);
+    gpu().exec().kernels->norm(gpu().exec(), {dx.at(), dim, dw.at(), 1e-5f, out.at(), dim, rows, dim});
+    std::vector<float> want(x.size());
+    cpu::ref::norm({x.data(), dim, w.data(), 1e-5f, want.data(), dim, rows, dim}, 0, rows);
+    const auto got = out.read();
+    for (size_t i = 0; i < want.size(); ++i) CHECK(std::fabs(got[i] - want[i]) <= 1e-5f * std::max(1.0f, std::fabs(want[i])));
+    std::vector<int32_t> index(7);
+    for (auto& i : index) i = static_cast<int32_t>(pick(0, rows - 1));
+    On<int32_t> di(index);
+    On<float> picked(index.size() * static_cast<size_t>(dim), 0);
+    gpu().exec().kernels->gather(gpu().exec(), {dx.at(), dim, di.at(), picked.at(), 7, dim});
+    const auto have = picked.read();
+    for (size_t r = 0; r < index.size(); ++r)
+      CHECK(std::memcmp(&have[r * static_cast<size_t>(dim)], &x[static_cast<size_t>(index[r] * dim)], static_cast<size_t>(dim) * 4) == 0);
+  }
+}
+
+// Draws of one row of logits.
+SampleResult draw(const std::vector<float>& logits, SampleRow p, std::vector<TokenLogprob>* top = nullptr) {
+  const auto vocab = static_cast<int32_t>(logits.size());
+  On<float> dl(logits);
+  On<SampleRow> dp(std::vector<SampleRow>{p});
+  On<SampleResult> out(1, 0);
+  On<TokenLogprob> best(top ? top->size() : 1, 0);
+  On<unsigned char> work(gpu().exec().kernels->sample_workspace(1, vocab), 0xff);
+  gpu().exec().kernels->sample(gpu().exec(), {dl.at(), vocab, 1, vocab, dp.at(), out.at(), top ? best.at() : nullptr,
+                                              top ? static_cast<int32_t>(top->size()) : 0, work.at()});
+  if (top) *top = best.read();
+  work.read();
+  return out.read()[0];
+}
+
+SampleRow plain() {
+  SampleRow p{};
+  p.top_p = 1;
+  p.repetition_penalty = 1;
+  p.given = -1;
+  p.n_logprobs = 5;
+  return p;
+}
+
+TEST(greedy_and_logprobs_are_the_references) {
+  for (int round = 0; round < 40; ++round) {
+    const auto vocab = static_cast<size_t>(pick(1, 5000));
+    std::vector<float> logits(vocab);
+    for (float& v : logits) v = std::round(uniform(-8, 8) * 4) / 4;  // with equals
+    SampleRow p = plain();
+    const std::vector<TokenCount> counts = {{0, 1, 2}};
+    std::vector<TokenLogprob> top(5), want_top(5);
+    const SampleResult got = draw(logits, p, &top);
+    SampleResult want;
+    std::vector<unsigned char> work(vocab * 12 + 64);
+    Kernels ref{};
+    cpu::fill_ops_ref(ref);
+    cpu::ThreadPool pool(1);
+    const Exec e{&ref, nullptr, &pool};
+    ref.sample(e, {logits.data(), static_cast<int64_t>(vocab), 1, static_cast<int32_t>(vocab), &p, &want, want_top.data(), 5, work.data()});
+    CHECK(got.token == want.token && std::fabs(got.logprob - want.logprob) < 1e-5f);
+    for (size_t i = 0; i < std::min<size_t>(5, vocab); ++i)
+      CHECK(top[i].token == want_top[i].token && std::fabs(top[i].logprob - want_top[i].logprob) < 1e-5f);
+  }
+  std::vector<float> bad(100, 1.0f);
+  bad[50] = NAN;
+  CHECK(draw(bad, plain()).token == -1);
+  bad[50] = INFINITY;
+  CHECK(draw(bad, plain()).token == -1);
+}
+
+// What may come, and how often: against the distribution worked out in double.
+TEST(draws_follow_the_distribution) {
+  const size_t vocab = 300;
+  std::vector<float> logits(vocab);
+  for (float& v : logits) v = std::round(uniform(-2, 2) * 3) / 3;
+  for (int kind = 0; kind < 5; ++kind) {
+    SampleRow p = plain();
+    p.temperature = 0.7f;
+    p.n_logprobs = -2;
+    if (kind == 1) p.top_k = 17;
+    if (kind == 2) p.top_p = 0.6f;
+    if (kind == 3) p.min_p = 0.3f;
+    if (kind == 4) p.top_k = 50, p.top_p = 0.8f, p.min_p = 0.05f;
+    std::vector<size_t> order(vocab);
+    for (size_t i = 0; i < vocab; ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+    std::vector<double> w(vocab);
+    double total = 0;
+    const size_t kept = p.top_k ? static_cast<size_t>(p.top_k) : vocab;
+    for (size_t i = 0; i < kept; ++i) total += w[order[i]] = std::exp((static_cast<double>(logits[order[i]]) - static_cast<double>(logits[order[0]])) / 0.7);
+    double share = 0;
+    const double whole = total;
+    for (size_t i = 0; i < kept; ++i) {
+      if (i && share >= static_cast<double>(p.top_p) * whole - 1e-9) w[order[i]] = 0;
+      share += w[order[i]];
+      if (w[order[i]] < static_cast<double>(p.min_p)) w[order[i]] = 0;
+    }
+    total = 0;
+    for (const double v : w) total += v;
+    // Many rows of one call.
+    const int32_t rows = 4000;
+    std::vector<SampleRow> params(rows, p);
+    for (int32_t i = 0; i < rows; ++i) params[static_cast<size_t>(i)].seed = 11, params[static_cast<size_t>(i)].position = static_cast<uint64_t>(i);
+    On<float> dl(logits);
+    On<SampleRow> dp(params);
+    On<SampleResult> out(rows, 0);
+    On<unsigned char> work(gpu().exec().kernels->sample_workspace(rows, vocab), 0xff);
+    gpu().exec().kernels->sample(gpu().exec(), {dl.at(), 0, rows, vocab, dp.at(), out.at(), nullptr, 0, work.at()});
+    const auto results = out.read();
+    std::vector<int> seen(vocab);
+    for (const SampleResult& r : results) {
+      CHECK(r.token >= 0 && w[static_cast<size_t>(r.token)] > 0);
+      if (r.token >= 0) ++seen[static_cast<size_t>(r.token)];
+    }
+    double chi = 0;
+    int cells = 0;
+    for (size_t i = 0; i < vocab; ++i) {
+      const double expect = w[i] / total * rows;
+      if (expect < 5) continue;
+      chi += (seen[i] - expect) * (seen[i] - expect) / expect;
+      ++cells;
+    }
+    if (chi > cells + 6 * std::sqrt(2.0 * cells)) std::printf("kind %d: chi %g of %d cells\n", kind, chi, cells);
+    CHECK(chi <= cells + 6 * std::sqrt(2.0 * cells));
+    CHECK(draw(logits, params[3]).token == results[3].token);
+  }
+}
+
+}  // namespace
+
+int main(int count, char** values) {
+  try {
+    std::printf("%s\n", gpu().describe().c_str());
+  } catch (const Error& e) {
+    std::printf("%s\n", e.what());
+    return 77;
+  }
+  return test_main(count, values);
+}
