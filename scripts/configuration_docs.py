@@ -16,6 +16,8 @@ DOCUMENT = "docs/configuration.md"
 # only says "not given".
 ENGINE = {
     "model": ("required", "a checkpoint folder (config.json, safetensors, tokenizer.json) or a .gguf file"),
+    "model_offset": ("0", "where in the file of `model` its bytes begin, a multiple of 64: for a model that lies inside another file, such as the running program ([edge.md](edge.md))"),
+    "model_bytes": ("to the file's end", "how many bytes of it are the model; a file that is shorter is refused"),
     "device": "where the model runs; `\"guard\"` is the processor's slowest kernels over memory that nothing else can touch: for tests of the engine",
     "load": "`\"mmap\"`: weights are memory-mapped. `\"read\"`: files are read into memory, for files that may be truncated or replaced while the engine runs",
     "compute": ("`\"auto\"`", "how products are computed: `\"fp32\"`, `\"bf16\"` (activations rounded to bf16, float32 sums), `\"int8\"` (activations of the feed-forward layers and the head in int8, one scale per 32 elements; attention's projections, float and fp8 weights take bf16) or `\"a8\"` (activations of the feed-forward layers in int8, one scale per token; attention's projections and the head take bf16; for weights of 8 or 4 bits, GGUF's types are computed as in `int8`). Weights keep the format of the file, unless `quant` says otherwise. `\"auto\"`: `a8` where the weights were made for it (`quant: \"a8w8\"`, W8A8 checkpoints), else the backend's choice for this machine; shown in the startup facts"),
@@ -79,6 +81,7 @@ FLAGS = {
     "ORLOP_GENERATE_KEEP_SPECIAL": "output text shows control tokens",
 }
 ENVIRONMENT = {
+    "ORLOP_CUDA_LIBRARY": "the absolute path of the CUDA backend (liborlop_cuda.so), where it does not lie beside the library; of builds with that backend",
     "ORLOP_ISA": "forces an instruction set of the kernels: {isa}; an unknown one, or one that the processor lacks, is refused when an engine is created",
 }
 

@@ -9,6 +9,8 @@ namespace orlop::api {
 namespace {
 
 const std::vector<std::string_view> known_keys = {"model",
+                                                  "model_offset",
+                                                  "model_bytes",
                                                   "device",
                                                   "compute",
                                                   "kv_dtype",
@@ -83,6 +85,13 @@ void apply(EngineConfig& c, const std::string& key, const Json& v) {
     if (c.model.empty()) fail(Status::invalid_argument, "model: is empty");
     if (c.model.find('\0') != std::string::npos)
       fail(Status::invalid_argument, "model: a path holds no NUL");
+  } else if (key == "model_offset") {
+    c.part.offset = static_cast<uint64_t>(integer_of(k, v, 0, int64_t{1} << 62));
+    if (c.part.offset % 64)  // what lies aligned in the part does so in memory
+      fail(Status::invalid_argument, "model_offset: must be a multiple of 64, got ",
+           c.part.offset);
+  } else if (key == "model_bytes") {
+    c.part.bytes = static_cast<uint64_t>(integer_of(k, v, 1, int64_t{1} << 62));
   } else if (key == "device") {
     c.device = text_of(k, v);
   } else if (key == "compute") {

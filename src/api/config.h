@@ -13,6 +13,7 @@ namespace orlop::api {
 
 struct EngineConfig {
   std::string model;
+  FileRange part;  // of the model's file: model_offset, model_bytes
   std::string device = "cpu";
   std::optional<Compute> compute;  // empty: the backend's choice
   QuantOptions quant;

@@ -54,7 +54,7 @@ std::shared_ptr<Core> Core::load(const EngineConfig& given, LoadProgress* progre
   core->backend_ = make_backend(backend_options);
   core->exec_ = core->backend_->exec();
 
-  std::shared_ptr<Checkpoint> checkpoint = Checkpoint::open(config.model, config.load);
+  std::shared_ptr<Checkpoint> checkpoint = Checkpoint::open(config.model, config.load, config.part);
   stop_if_cancelled(progress);
   core->file_bytes_ = bytes_of_files(*checkpoint);
   core->vocabulary_ = Vocabulary::load(*checkpoint);

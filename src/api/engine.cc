@@ -109,7 +109,7 @@ int32_t orlop_engine_wait(orlop_engine* engine, int64_t timeout_us, orlop_progre
 }
 
 void orlop_engine_release(orlop_engine* engine) {
-  if (engine) engine->loading->progress.cancel.store(true, std::memory_order_relaxed);
+  if (engine && !engine->foreign()) engine->loading->progress.cancel.store(true, std::memory_order_relaxed);
   drop(engine);
 }
 

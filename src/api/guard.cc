@@ -1,9 +1,18 @@
 #include "api/guard.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 
 namespace orlop::api {
+
+std::atomic<uint32_t> forks{0};
+
 namespace {
+
+// If it cannot be registered, a child is not told that a handle is foreign; nothing else is lost.
+[[maybe_unused]] const int registered =
+    pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
 
 // The byte of the first malformed sequence, or npos (RFC 3629: no overlong forms, no surrogates).
 size_t first_invalid_utf8(std::string_view s) {

@@ -99,14 +99,21 @@ void write_sized(T* to, T value) noexcept {
 
 // ---- counted handles ----
 
+// How many forks lie between the process that loaded the library and this one.
+extern std::atomic<uint32_t> forks;
+
 // Base of every handle: a call in progress keeps it, so that release may come at any time.
 struct Counted {
   std::atomic<uint32_t> references{1};
+  const uint32_t made_after = forks.load(std::memory_order_relaxed);
+  // Made by the process that this one was forked from. Its threads are not here, and its locks may be
+  // held by nobody, for ever: such a handle is left alone.
+  bool foreign() const noexcept { return made_after != forks.load(std::memory_order_relaxed); }
 };
 
 template <class T>
 void drop(T* handle) noexcept {
-  if (handle && handle->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete handle;
+  if (handle && !handle->foreign() && handle->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete handle;
 }
 
 template <class T>
@@ -114,6 +121,8 @@ class Hold {
  public:
   Hold(T* handle, const char* name) : handle_(handle) {
     if (!handle) fail(Status::invalid_argument, name, ": is NULL");
+    if (handle->foreign())
+      fail(Status::shutdown, name, ": belongs to the process that this one was forked from");
     handle->references.fetch_add(1, std::memory_order_relaxed);
   }
   ~Hold() { drop(handle_); }

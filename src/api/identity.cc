@@ -80,6 +80,7 @@ ModelIdentity::File ModelIdentity::look(const std::string& path) {
 
 ModelIdentity::ModelIdentity(const Checkpoint& checkpoint)
     : path_(std::filesystem::absolute(checkpoint.path).string()),
+      part_(checkpoint.part),
       tokenizer_(tokenizer_hash(checkpoint)) {
   for (const auto& file : checkpoint.files)
     files_.push_back(look(std::filesystem::absolute(file->path()).string()));
@@ -96,7 +97,7 @@ const std::string& ModelIdentity::model() const {
   std::lock_guard lock(mutex_);
   if (!model_.empty()) return model_;
   check_files();
-  const auto checkpoint = Checkpoint::open(path_, LoadMode::mmap);
+  const auto checkpoint = Checkpoint::open(path_, LoadMode::mmap, part_);
   std::vector<const FileTensor*> tensors;
   for (const FileTensor& t : checkpoint->tensors) tensors.push_back(&t);
   std::sort(tensors.begin(), tensors.end(),

@@ -16,10 +16,12 @@ class ModelIdentity {
   explicit ModelIdentity(const Checkpoint& checkpoint);
   ModelIdentity(ModelIdentity&& o) noexcept
       : path_(std::move(o.path_)),
+        part_(o.part_),
         files_(std::move(o.files_)),
         tokenizer_(std::move(o.tokenizer_)) {}
   ModelIdentity& operator=(ModelIdentity&& o) noexcept {
     path_ = std::move(o.path_);
+    part_ = o.part_;
     files_ = std::move(o.files_);
     tokenizer_ = std::move(o.tokenizer_);
     return *this;
@@ -41,6 +43,7 @@ class ModelIdentity {
   void check_files() const;
 
   std::string path_;
+  FileRange part_;
   std::vector<File> files_;
   std::string tokenizer_;
   mutable std::mutex mutex_;

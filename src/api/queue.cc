@@ -37,7 +37,7 @@ int32_t orlop_queue_fd(const orlop_queue* queue) {
 }
 
 void orlop_queue_release(orlop_queue* queue) {
-  if (!queue) return;
+  if (!queue || queue->foreign()) return;
   queue->queue->close();
   drop(queue);
 }

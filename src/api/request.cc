@@ -206,11 +206,11 @@ int32_t orlop_get_status(const orlop_request* request, orlop_request_info* out, 
 }
 
 void orlop_cancel(orlop_request* request) {
-  if (request) request->request->cancel();
+  if (request && !request->foreign()) request->request->cancel();
 }
 
 void orlop_request_release(orlop_request* request) {
-  if (!request) return;
+  if (!request || request->foreign()) return;
   request->request->abandon();
   drop(request);
 }

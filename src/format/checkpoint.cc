@@ -12,12 +12,14 @@
 
 namespace orlop {
 
-std::shared_ptr<Checkpoint> Checkpoint::open(const std::string& path, LoadMode mode) {
+std::shared_ptr<Checkpoint> Checkpoint::open(const std::string& path, LoadMode mode,
+                                             FileRange part) {
   if (path.empty()) fail(Status::invalid_argument, "the path of the model is empty");
   if (path.find('\0') != std::string::npos)
     fail(Status::invalid_argument, "the path of the model holds a NUL byte: ", path.c_str());
   auto out = std::make_shared<Checkpoint>();
   out->path = path;
+  out->part = part;
 
   struct stat st {};
   if (::stat(path.c_str(), &st) != 0) {
@@ -26,12 +28,15 @@ std::shared_ptr<Checkpoint> Checkpoint::open(const std::string& path, LoadMode m
          ": cannot be opened: ", std::generic_category().message(error));
   }
   if (S_ISDIR(st.st_mode)) {
+    if (!part.whole())
+      fail(Status::invalid_argument, path,
+           ": is a folder; a part (model_offset, model_bytes) is of one file");
     out->kind = Kind::hugging_face;
     open_folder(path, mode, *out);
     return out;
   }
 
-  auto file = MappedFile::open(path, mode);
+  auto file = MappedFile::open(path, mode, part);
   if (file->bytes().empty()) fail(Status::bad_format, path, ": is empty");
   if (file->bytes().size() < 4 || std::memcmp(file->bytes().data(), "GGUF", 4) != 0) {
     if (path.ends_with(".safetensors"))

@@ -31,11 +31,13 @@ class Checkpoint {
  public:
   enum class Kind { hugging_face, gguf };
   // Opens a checkpoint folder or a .gguf file and checks everything that can be checked without
-  // reading tensor data. Errors name file, tensor and reason.
-  static std::shared_ptr<Checkpoint> open(const std::string& path, LoadMode mode);
+  // reading tensor data. Errors name file, tensor and reason. part: where in a file the GGUF lies.
+  static std::shared_ptr<Checkpoint> open(const std::string& path, LoadMode mode,
+                                          FileRange part = {});
 
   Kind kind = Kind::gguf;
   std::string path;
+  FileRange part;
   std::vector<FileTensor> tensors;
   std::unordered_map<std::string, size_t> index;  // name -> tensors
   std::vector<std::shared_ptr<MappedFile>> files;

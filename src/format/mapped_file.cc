@@ -50,7 +50,8 @@ size_t page_size() {
 
 }  // namespace
 
-std::shared_ptr<MappedFile> MappedFile::open(const std::string& path, LoadMode mode) {
+std::shared_ptr<MappedFile> MappedFile::open(const std::string& path, LoadMode mode,
+                                             FileRange part) {
   if (path.empty()) fail(Status::invalid_argument, "the path of a file is empty");
   if (path.find('\0') != std::string::npos)
     fail(Status::invalid_argument, "a path holds a NUL byte: ", path.c_str());
@@ -71,18 +72,26 @@ std::shared_ptr<MappedFile> MappedFile::open(const std::string& path, LoadMode m
   std::shared_ptr<MappedFile> out(new MappedFile);
   out->path_ = path;
   out->mode_ = mode;
-  const size_t size = checked_cast<size_t>(st.st_size, path.c_str());
+  const size_t file_size = checked_cast<size_t>(st.st_size, path.c_str());
+  if (part.offset > file_size || part.bytes > file_size - part.offset)
+    fail(Status::invalid_argument, path, ": has ", file_size, " bytes; a part from byte ",
+         part.offset, " with ", part.bytes, " bytes is not all there");
+  const size_t size = part.bytes ? static_cast<size_t>(part.bytes)
+                                 : file_size - static_cast<size_t>(part.offset);
   if (size == 0) return out;
 
   if (mode == LoadMode::mmap) {
-    void* p = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
+    const size_t before = static_cast<size_t>(part.offset) & (page_size() - 1);
+    void* p = ::mmap(nullptr, before + size, PROT_READ, MAP_PRIVATE, file.fd,
+                     static_cast<off_t>(part.offset - before));
     if (p == MAP_FAILED) {
       const int error = errno;
       fail(error == ENOMEM ? Status::out_of_memory : Status::io, path, ": its ", size,
            " bytes cannot be mapped: ", reason(error));
     }
-    out->data_ = static_cast<const std::byte*>(p);
+    out->data_ = static_cast<const std::byte*>(p) + before;
     out->size_ = size;
+    out->before_ = before;
     return out;
   }
 
@@ -93,7 +102,8 @@ std::shared_ptr<MappedFile> MappedFile::open(const std::string& path, LoadMode m
   while (done < size) {
     // Linux reads at most 0x7ffff000 bytes a call.
     const size_t want = std::min<size_t>(size - done, size_t{1} << 30);
-    const ssize_t n = ::read(file.fd, data + done, want);
+    const ssize_t n =
+        ::pread(file.fd, data + done, want, static_cast<off_t>(part.offset + done));
     if (n < 0) {
       if (errno == EINTR) continue;
       fail(Status::io, path, ": reading failed at byte ", done, " of ", size, ": ",
@@ -122,7 +132,7 @@ std::shared_ptr<MappedFile> MappedFile::copy(const std::string& path,
 }
 
 MappedFile::~MappedFile() {
-  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_) ::munmap(const_cast<std::byte*>(data_ - before_), before_ + size_);
 }
 
 namespace {

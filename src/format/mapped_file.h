@@ -2,6 +2,7 @@
 // replaced while in use).
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,11 +11,20 @@ namespace orlop {
 
 enum class LoadMode { mmap, read };
 
+// A part of a file, as if it were a file of its own: a model inside an executable.
+struct FileRange {
+  uint64_t offset = 0;
+  uint64_t bytes = 0;  // 0: up to the end
+  bool whole() const { return offset == 0 && bytes == 0; }
+};
+
 class MappedFile {
  public:
   // Error(not_found | io | out_of_memory) names the path. Only regular files. An empty file is not
   // an error here: bytes() is empty, and the reader of the format says what is missing.
-  static std::shared_ptr<MappedFile> open(const std::string& path, LoadMode mode);
+  // Of a part, nothing outside it is in bytes(); Error(invalid_argument) if the file is shorter.
+  static std::shared_ptr<MappedFile> open(const std::string& path, LoadMode mode,
+                                          FileRange part = {});
   // Private memory that holds a copy of `bytes`, page-aligned; `path` is kept for messages.
   static std::shared_ptr<MappedFile> copy(const std::string& path,
                                           std::span<const std::byte> bytes);
@@ -34,6 +44,7 @@ class MappedFile {
   std::string path_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  size_t before_ = 0;  // mapped bytes before data_: a mapping begins with a page
   LoadMode mode_ = LoadMode::mmap;
 };
 

@@ -38,30 +38,6 @@ class F8Rows final : public QuantRows {
 
 }  // namespace
 
-std::string tensor_place(const FileTensor& t) {
-  return cat(t.file ? t.file->path() : "checkpoint", ": tensor ", printable(t.name));
-}
-
-float float_element(const FileTensor& t, int64_t i) {
-  const std::byte* p = t.data.data() + static_cast<size_t>(i) * info(t.type).block_bytes;
-  uint16_t h;
-  float f;
-  switch (t.type) {
-    case FileType::f32:
-      std::memcpy(&f, p, 4);
-      return f;
-    case FileType::f16:
-      std::memcpy(&h, p, 2);
-      return f16_to_f32(h);
-    case FileType::bf16:
-      std::memcpy(&h, p, 2);
-      return bf16_to_f32(h);
-    default:
-      fail(Status::unsupported, tensor_place(t), " holds ", info(t.type).name,
-           ", numbers in f32, f16 or bf16 are needed");
-  }
-}
-
 float scale_element(const FileTensor& t, int64_t i) {
   const float v = float_element(t, i);
   if (!(std::fabs(v) <= 3.402823466e38f))

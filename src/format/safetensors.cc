@@ -113,18 +113,6 @@ void check_metadata(const Json& value, const std::string& file) {
 
 }  // namespace
 
-std::string printable(std::string_view name) {
-  std::string out(name.substr(0, 120));
-  if (out.size() < name.size()) {
-    while (!out.empty() && (static_cast<unsigned char>(name[out.size()]) & 0xc0) == 0x80)
-      out.pop_back();  // not inside a code point
-    out += "...";
-  }
-  for (char& c : out)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  return out;
-}
-
 std::vector<FileTensor> parse_safetensors(std::span<const std::byte> bytes, const std::string& name,
                                           const std::shared_ptr<MappedFile>& file) {
   if (bytes.size() < 8)

@@ -1,4 +1,4 @@
-// Shared by config.cc and config_gguf.cc: bounds that both kinds of file are held to.
+// Shared by config.cc, config_folder.cc and config_gguf.cc: bounds that both kinds of file are held to.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -21,6 +21,8 @@ constexpr double max_theta = 1e15;
 constexpr double max_factor = 1e6;
 
 Config read_gguf_config(const Checkpoint& checkpoint);
+Config read_folder_config(const Checkpoint& checkpoint);
+GenerationDefaults read_folder_generation_defaults(const Checkpoint& checkpoint);
 GenerationDefaults read_gguf_generation_defaults(const Checkpoint& checkpoint);
 // What follows from the fields together: head counts, rotary size, window flags, ids.
 void check_config(const Config& config, const std::string& file);

@@ -32,6 +32,31 @@ TEST(both_modes_give_the_bytes) {
   }
 }
 
+TEST(a_part_is_a_file_of_its_own) {
+  TempDir dir;
+  std::string content;
+  for (int i = 0; i < 50000; ++i) content += static_cast<char>(i * 31 + i / 256);
+  const std::string path = dir.write("a", content);
+  for (LoadMode mode : {LoadMode::mmap, LoadMode::read}) {
+    for (const FileRange part : {FileRange{0, 50000}, FileRange{64, 100}, FileRange{8192, 1},
+                                 FileRange{12345, 20000}, FileRange{49999, 1}}) {
+      const auto file = MappedFile::open(path, mode, part);
+      CHECK(text_of(*file) == content.substr(part.offset, part.bytes));
+      file->will_need(file->bytes());
+      file->drop(file->bytes());  // of a mapping: read again from the file
+      if (mode == LoadMode::mmap) CHECK(text_of(*file) == content.substr(part.offset, part.bytes));
+    }
+    CHECK(text_of(*MappedFile::open(path, mode, {128, 0})) == content.substr(128));
+    CHECK(MappedFile::open(path, mode, {50000, 0})->bytes().empty());
+    constexpr uint64_t huge = UINT64_MAX;
+    for (const FileRange part : {FileRange{50001, 0}, FileRange{50000, 1}, FileRange{1, 50000},
+                                 FileRange{0, 50001}, FileRange{huge, huge}, FileRange{2, huge},
+                                 FileRange{huge, 2}})
+      CHECK_THROWS(invalid_argument, "has 50000 bytes; a part from byte",
+                   MappedFile::open(path, mode, part));
+  }
+}
+
 TEST(read_mode_keeps_bytes_of_a_file_that_changes_later) {
   TempDir dir;
   const std::string path = dir.write("a", std::string(50000, 'x'));

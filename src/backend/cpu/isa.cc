@@ -50,6 +50,9 @@ Found find() {
   // F, DQ, BW, VL of EBX and VNNI of ECX.
   found.avx512 = found.avx2 && zmm && (b >> 16 & 1) && (b >> 17 & 1) && (b >> 30 & 1) &&
                  (b >> 31 & 1) && (c >> 11 & 1);
+#ifdef ORLOP_WITHOUT_AVX512
+  found.avx512 = false;  // those kernels were left out
+#endif
   if (leaves >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d))
     found.bf16 = found.avx512 && (a >> 5 & 1);
   found.amx = found.bf16 && tiles && tiles_allowed();
@@ -102,7 +105,7 @@ IsaChoice isa_named(const std::string& word) {
   if (word == "sve" && found.sve) return neon(found.dot, found.i8mm, true);
   for (const char* known : {"avx2", "avx512", "avx512bf16", "amx", "neon", "neondot", "i8mm", "sve"})
     if (word == known)
-      fail(Status::invalid_argument, "ORLOP_ISA: this processor has no \"", word, "\"");
+      fail(Status::invalid_argument, "ORLOP_ISA: this processor (or this build) has no \"", word, "\"");
   fail(Status::invalid_argument, "ORLOP_ISA: \"", word,
        "\" is none of ref, avx2, avx512, avx512bf16, amx, neon, neondot, i8mm, sve");
 }

@@ -313,6 +313,7 @@ void fill_ops_avx2(Kernels& k) {
   k.sample = sample_op<avx2::sample_vec>;
 }
 
+#ifndef ORLOP_WITHOUT_AVX512
 void fill_ops_avx512(Kernels& k, bool has_bf16) {
   k.kv_store = kv_store_op<avx512::kv_store>;
   k.attention = has_bf16 ? attention_op<avx512bf16::attention, avx512bf16::attention_combine>
@@ -320,6 +321,7 @@ void fill_ops_avx512(Kernels& k, bool has_bf16) {
   k.norm = norm_op<avx512::norm>;
   k.sample = sample_op<avx512::sample_vec>;
 }
+#endif
 #elif defined(__aarch64__)
 void fill_ops_neon(Kernels& k) {
   k.kv_store = kv_store_op<neon::kv_store>;

@@ -60,10 +60,12 @@ Kernels make_kernels(const IsaChoice& isa) {
     k.matmul = matmul_avx2;
     fill_ops_avx2(k);
   }
+#ifndef ORLOP_WITHOUT_AVX512
   if (isa.level >= Isa::avx512) {
     k.matmul = isa.amx ? matmul_amx : isa.bf16 ? matmul_avx512bf16 : matmul_avx512;
     fill_ops_avx512(k, isa.bf16);
   }
+#endif
 #elif defined(__aarch64__)
   if (isa.level == Isa::neon) {
     k.matmul = isa.sve ? matmul_sve : isa.i8mm ? matmul_i8mm : isa.dot ? matmul_neondot : matmul_neon;
