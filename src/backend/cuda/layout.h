@@ -7,7 +7,7 @@
 // multiplies side by side (f32: as they are).
 //   f32   float32 (compute fp32, float types)
 //   bf16  bfloat16: float types in the other computes; and e4m3, which bf16 holds exactly, with scales
-//   i8    code - zero point as a signed byte
+//   i8    code - zero point as a signed byte; codes of 8 bits without one less 128, which the min makes up for
 //   u4    nibbles, the lower one first; value = code - zero
 #pragma once
 #include "ops/kernels.h"

@@ -45,6 +45,8 @@ void read_row(const LinearDesc& d, const LinearSource& s, int part, int64_t r, c
       row.codes[i] = row.raw[i];
       if (type == FileType::f8) row.values[i] = e4m3_to_f32(row.raw[i]);
     }
+    if (type == FileType::w8z)
+      for (size_t g = 0; g < row.min.size(); ++g) row.min[g] += 128 * row.scale[g];
     return;
   }
   const unsigned char* from = s.rows[part] + static_cast<size_t>(file_row) * s.row_bytes[part];
@@ -72,7 +74,7 @@ void put_codes(const FormatInfo& f, const PartLayout& l, const Row& row, unsigne
         break;
       }
       case Codes::i8:
-        to[at] = static_cast<unsigned char>(row.codes[i] - (f.codebook ? 0 : f.zero_point));
+        to[at] = static_cast<unsigned char>(row.codes[i] - (f.codebook ? 0 : f.type == FileType::w8z ? 128 : f.zero_point));
         break;
       case Codes::u4:
         put_nibble(to, at, row.codes[i]);
