@@ -43,7 +43,7 @@ fn versions_and_features() {
     assert!(abi_version() >= (1, 2));
     assert_eq!(feature("no such thing"), 0);
     assert_eq!(feature("nul\0inside"), 0);
-    assert!(["avx2", "neon", "sve"].iter().any(|f| feature(f) >= 0));
+    assert!(!cfg!(target_arch = "x86_64") || feature("avx2") > 0);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn states() {
 #[test]
 fn guides() {
     let check = guide_check(&Guide::Choice(vec!["red".into(), "gr\"een".into()]), "gr\"een").unwrap();
-    assert_eq!(check, GuideCheck { accepted: 7, complete: true });
+    assert_eq!(check, GuideCheck { accepted: 6, complete: true });
     let check = guide_check(&Guide::JsonObject, "{\"a\": nope").unwrap();
     assert!(!check.complete && check.accepted < 10);
     assert!(matches!(guide_check(&Guide::Regex("(".into()), ""), Err(Error::InvalidArgument(_))));
