@@ -48,3 +48,47 @@ def test_configuration_is_written(copy):
     path.write_text(text.replace("| 8 to 256 | 16 |", "| 9 to 99 | 12 |"))
     run(sys.executable, CONFIGURATION, copy)
     assert path.read_text() == text
+
+
+BINDINGS = ROOT / "scripts/bindings_table.py"
+
+
+def test_bindings_are_whole():
+    """Every function of the header in every language, and the table of them current."""
+    run(sys.executable, BINDINGS, "--check")
+
+
+@pytest.fixture
+def bindings(copy):
+    ignore = shutil.ignore_patterns("target", "out", "__pycache__", "*.so")
+    shutil.copytree(ROOT / "bindings", copy / "bindings", ignore=ignore)
+    shutil.copytree(ROOT / "python", copy / "python", ignore=ignore)
+    return copy
+
+
+def test_bindings_lists_every_function(bindings):
+    header = (ROOT / "include/orlop/orlop.h").read_text()
+    table = (ROOT / "docs/bindings.md").read_text()
+    assert table.count("| `orlop_") == header.count("\nORLOP_API ") > 30
+
+
+@pytest.mark.parametrize("file,old,new,words", [
+    ("include/orlop/orlop.h", "ORLOP_API int32_t orlop_get(", "ORLOP_API int32_t orlop_peek(orlop_request*);\nORLOP_API int32_t orlop_get(", "orlop_peek: has no names in bindings_table.py"),
+    ("include/orlop/orlop.h", "ORLOP_API void orlop_cancel(", "ORLOP_API void orlop_stop(", "orlop_cancel: is no function of orlop.h"),
+    ("include/orlop/orlop.hpp", "orlop_chat_render(", "orlop_chat_draw(", "orlop_chat_render: C++ does not call it"),
+    ("include/orlop/orlop.hpp", " chat_render(", " chat_draw(", "orlop_chat_render: C++ has no Engine::chat_render"),
+    ("python/src/state.cc", "orlop_state_save(", "state_save(", "orlop_state_save: Python does not call it"),
+    ("python/orlop/_engine.py", "def save_state(", "def keep_state(", "orlop_state_save: Python has no Engine.save_state"),
+    ("bindings/java/src/main/java/io/orlop/Guide.java", "Native.guideCheck(", "guideCheck(", "orlop_guide_check: Java does not call it"),
+    ("bindings/java/src/main/java/io/orlop/Orlop.java", " inspect(", " look(", "orlop_inspect: Java has no Orlop.inspect"),
+    ("bindings/rust/orlop/src/state.rs", "orlop_state_load(", "state_load(", "orlop_state_load: Rust does not call it"),
+    ("bindings/rust/orlop/src/kinds.rs", "pub fn guide_check(", "pub fn check_guide(", "orlop_guide_check: Rust has no guide_check"),
+    ("docs/bindings.md", "Engine.info", "Engine.facts", "is not current"),
+])
+def test_bindings_notices(bindings, file, old, new, words):
+    path = bindings / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    r = run(sys.executable, BINDINGS, bindings, "--check", ok=False)
+    assert r.returncode == 1 and words in r.stderr, r.stderr
