@@ -4,6 +4,7 @@ package io.orlop;
 public class OrlopException extends RuntimeException {
   private static final long serialVersionUID = 1L;
 
+  /** The code of the C header. */
   private final int status;
 
   OrlopException(int status, String message) {
