@@ -165,7 +165,7 @@ def test_block(request, folder, build, environment, block):
         name = re.sub(r"\W", "_", block.name).lower()
         (crate / f"src/bin/{name}.rs").write_text(block.code)
         output = run("cargo", "run", "--quiet", "--offline", "--bin", name, "--", model, QUESTION,
-                     cwd=crate, env=dict(environment, CARGO_TARGET_DIR=str(crate / "target"))).stdout
+                     cwd=crate, env=dict(environment, CARGO_TARGET_DIR=str(crate / "target"), ORLOP_LIB_DIR=str(build))).stdout
     else:
         raise AssertionError(f"nothing here runs {block.language}: mark it <!-- not run: why -->")
     assert output.strip()
