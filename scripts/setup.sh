@@ -29,6 +29,9 @@ look() {
     # The live page's tests.
     have chromium || have chromium-browser || have google-chrome || wanted+=(chromium)
     have qemu-aarch64 && have qemu-x86_64 || wanted+=(qemu-user)
+    # The ABI's description; a host with another allocator.
+    have abidiff || wanted+=(abigail-tools)
+    compgen -G '/usr/lib*/*/libjemalloc.so.2' >/dev/null || wanted+=(libjemalloc2)
   fi
 }
 
