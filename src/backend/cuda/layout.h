@@ -8,7 +8,7 @@
 //   f32   float32 (compute fp32, float types)
 //   bf16  bfloat16: float types in the other computes; and e4m3, which bf16 holds exactly, with scales
 //   i8    code - zero point as a signed byte; codes of 8 bits without one less 128, which the min makes up for
-//   u4    nibbles, the lower one first; value = code - zero
+//   u4    nibbles in the order of nibble_place(); value = code - zero
 #pragma once
 #include "ops/kernels.h"
 
@@ -30,6 +30,13 @@ ORLOP_BOTH constexpr int64_t up(int64_t v, int64_t to) { return (v + to - 1) / t
 // of which a thread with lane % 4 = j holds four: 16 i + 4 j and the next; its 32 of the block lie together.
 ORLOP_BOTH constexpr int64_t place(int64_t k) {
   return k / k_block * k_block + k % 16 / 4 * 32 + k % k_block / 16 * 4 + k % 4;
+}
+
+// Of u4: a word of eight nibbles is shifted and masked to the pairs (0, 4), (1, 5), (2, 6), (3, 7), which are
+// then neighbours.
+ORLOP_BOTH constexpr int64_t nibble_place(int64_t k) {
+  const int64_t at = place(k);
+  return at / 8 * 8 + at % 2 * 4 + at % 8 / 2;
 }
 
 struct PartLayout {

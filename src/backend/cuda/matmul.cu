@@ -44,6 +44,11 @@ __device__ inline uint32_t pair(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&v);
 }
 
+__device__ inline uint32_t less(uint32_t a, uint32_t b) {
+  const __nv_bfloat162 v = __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&a), *reinterpret_cast<const __nv_bfloat162*>(&b));
+  return *reinterpret_cast<const uint32_t*>(&v);
+}
+
 // A thread's 32 elements of a block of 128: four of each of eight steps, as pairs of bf16.
 template <Codes codes>
 struct Piece;
@@ -84,13 +89,11 @@ struct Piece<Codes::u4> {
     v = __ldg(reinterpret_cast<const uint4*>(row + block * 64 + j * 16));
   }
   __device__ void step(int i, int32_t zero, uint32_t& first, uint32_t& second) const {
-    const uint32_t word = i / 2 == 0 ? v.x : i / 2 == 1 ? v.y : i / 2 == 2 ? v.z : v.w;
-    const uint32_t u = word >> (i % 2 * 16);
-    float f[4];
-    for (int e = 0; e < 4; ++e)
-      f[e] = __uint_as_float(0x4b000000u | (u >> 4 * e & 15)) - (8388608.0f + static_cast<float>(zero));
-    first = pair(f[0], f[1]);
-    second = pair(f[2], f[3]);
+    const uint32_t word = (i / 2 == 0 ? v.x : i / 2 == 1 ? v.y : i / 2 == 2 ? v.z : v.w) >> (i % 2 * 8);
+    // A nibble below the bits of 128 is the bf16 number 128 + code; what is taken off is exact too.
+    const uint32_t off = 0x43004300u + static_cast<uint32_t>(zero) * 0x10001u;
+    first = less(word & 0x000f000fu | 0x43004300u, off);
+    second = less(word >> 4 & 0x000f000fu | 0x43004300u, off);
   }
 };
 
@@ -106,37 +109,54 @@ struct ProductArgs {
   bool accumulate;
 };
 
-// 16 rows of weights times 8 * tiles rows of activations, by eight warps.
-template <Codes codes, int tiles>
+// 16 rows of weights times 8 * tiles rows of activations, by eight warps. `steps`: of 16 elements, that share
+// a scale within a block; 8: the whole block does (or there are no scales); 0: any number.
+template <Codes codes, int tiles, int steps>
 __global__ void __launch_bounds__(32 * warps) product(ProductArgs a) {
   extern __shared__ float sums[];  // [warps][8 * tiles][16]
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, j = lane % 4, group_row = lane / 4;
   const int64_t row = int64_t{blockIdx.x} * tile_rows, m_begin = int64_t{blockIdx.y} * 8 * tiles;
   const PartLayout& l = a.l;
-  const int64_t all = l.k_padded / k_block, each = (all + warps - 1) / warps;
-  const int64_t begin = warp * each, end = min(all, begin + each);
+  const int all = static_cast<int>(l.k_padded / k_block), each = (all + warps - 1) / warps;
+  const int begin = warp * each, end = min(all, begin + each);
   const int64_t low = row + group_row, high = low + 8;  // padded rows exist
+  const unsigned char* low_codes = a.part + low * l.row_bytes;
+  const unsigned char* high_codes = a.part + high * l.row_bytes;
   const float* scales = reinterpret_cast<const float*>(a.part + l.scales_at);
   const float* mins = reinterpret_cast<const float*>(a.part + l.mins_at);
+  const float* low_scales = scales + low * l.groups;
+  const float* high_scales = scales + high * l.groups;
   const float* input_sums = reinterpret_cast<const float*>(a.input + a.in.sums_at);
+  const unsigned group_steps = static_cast<unsigned>(l.group / 16);
+  const auto group_of = [&](int b, int i) {  // of a block's step
+    return steps == 8 ? static_cast<unsigned>(b) * 8 / group_steps
+           : steps    ? static_cast<unsigned>(b * (8 / max(steps, 1)) + i / max(steps, 1))
+                      : static_cast<unsigned>(8 * b + i) / group_steps;
+  };
 
   float total[tiles][4] = {};
-  for (int64_t b = begin; b < end; ++b) {
-    Piece<codes> first, second;
-    first.load(a.part + low * l.row_bytes, b, j);
-    second.load(a.part + high * l.row_bytes, b, j);
+  Piece<codes> first, second;
+  if (begin < end) {
+    first.load(low_codes, begin, j);
+    second.load(high_codes, begin, j);
+  }
+  for (int b = begin; b < end; ++b) {
     uint32_t w[8][4];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       first.step(i, l.zero, w[i][0], w[i][2]);
       second.step(i, l.zero, w[i][1], w[i][3]);
     }
+    if (b + 1 < end) {  // while this block is multiplied
+      first.load(low_codes, b + 1, j);
+      second.load(high_codes, b + 1, j);
+    }
 #pragma unroll
     for (int t = 0; t < tiles; ++t) {
       const int64_t m = m_begin + 8 * t + group_row;
       uint4 x[4] = {};
       if (m < a.m) {
-        const uint4* from = reinterpret_cast<const uint4*>(a.input + m * a.in.row_bytes + b * 256 + j * 64);
+        const uint4* from = reinterpret_cast<const uint4*>(a.input + m * a.in.row_bytes + int64_t{b} * 256 + j * 64);
 #pragma unroll
         for (int i = 0; i < 4; ++i) x[i] = from[i];
       }
@@ -145,13 +165,12 @@ __global__ void __launch_bounds__(32 * warps) product(ProductArgs a) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         mma(c, w[i], i % 2 ? x[i / 2].z : x[i / 2].x, i % 2 ? x[i / 2].w : x[i / 2].y);
-        const int64_t next = b * k_block + 16 * (i + 1);
-        if (i < 7 && (!l.scaled || next % l.group)) continue;
+        if (i < 7 && (steps ? (i + 1) % max(steps, 1) != 0 : static_cast<unsigned>(8 * b + i + 1) % group_steps != 0)) continue;
         float low_scale = 1.0f, high_scale = 1.0f;
         if (l.scaled) {
-          const int64_t g = (next - 16) / l.group;
-          low_scale = scales[low * l.groups + g];
-          high_scale = scales[high * l.groups + g];
+          const unsigned g = group_of(b, i);
+          low_scale = low_scales[g];
+          high_scale = high_scales[g];
           if (l.has_min) {
             const int64_t columns[2] = {m_begin + 8 * t + 2 * j, m_begin + 8 * t + 2 * j + 1};
             for (int e = 0; e < 2; ++e) {
@@ -216,16 +235,25 @@ __global__ void gate(const float* product, int64_t n, bool gelu, float* out, int
   to = accumulate ? to + act * u : act * u;
 }
 
-template <Codes codes>
+template <Codes codes, int steps>
 void run(Context* c, const ProductArgs& a, PluginStatus* status) {
   const auto go = [&](auto* kernel, int tiles) {
     launch(c, "matmul", status, kernel, dim3(blocks(a.l.rows, tile_rows), blocks(a.m, 8 * tiles)), dim3(32 * warps),
            sizeof(float) * warps * 8 * static_cast<size_t>(tiles) * tile_rows, a);
   };
-  if (a.m <= 8) return go(product<codes, 1>, 1);
-  if (a.m <= 16) return go(product<codes, 2>, 2);
-  if (a.m <= 32) return go(product<codes, 4>, 4);
-  go(product<codes, 8>, 8);
+  if (a.m <= 8) return go(product<codes, 1, steps>, 1);
+  if (a.m <= 16) return go(product<codes, 2, steps>, 2);
+  if (a.m <= 32) return go(product<codes, 4, steps>, 4);
+  go(product<codes, 8, steps>, 8);
+}
+
+template <Codes codes>
+void run(Context* c, const ProductArgs& a, PluginStatus* status) {
+  if (!a.l.scaled || a.l.group % k_block == 0) return run<codes, 8>(c, a, status);
+  if (a.l.group == 16) return run<codes, 1>(c, a, status);
+  if (a.l.group == 32) return run<codes, 2>(c, a, status);
+  if (a.l.group == 64) return run<codes, 4>(c, a, status);
+  run<codes, 0>(c, a, status);
 }
 
 }  // namespace

@@ -77,13 +77,13 @@ void put_codes(const FormatInfo& f, const PartLayout& l, const Row& row, unsigne
         to[at] = static_cast<unsigned char>(row.codes[i] - (f.codebook ? 0 : f.type == FileType::w8z ? 128 : f.zero_point));
         break;
       case Codes::u4:
-        put_nibble(to, at, row.codes[i]);
+        put_nibble(to, static_cast<size_t>(nibble_place(static_cast<int64_t>(i))), row.codes[i]);
         break;
     }
   }
   // Padding: what stands for zero.
   if (l.codes == Codes::u4)
-    for (int64_t i = l.k; i < l.k_padded; ++i) put_nibble(to, static_cast<size_t>(place(i)), l.zero);
+    for (int64_t i = l.k; i < l.k_padded; ++i) put_nibble(to, static_cast<size_t>(nibble_place(i)), l.zero);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ __device__ inline float weight(const PartLayout& l, const unsigned char* part, i
       v = static_cast<float>(reinterpret_cast<const int8_t*>(codes)[place(k)]);
       break;
     default:
-      v = static_cast<float>((codes[place(k) / 2] >> (place(k) % 2 * 4) & 15) - l.zero);
+      v = static_cast<float>((codes[nibble_place(k) / 2] >> (nibble_place(k) % 2 * 4) & 15) - l.zero);
   }
   if (!l.scaled) return v;
   const int64_t at = row * l.groups + k / l.group;
