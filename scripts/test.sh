@@ -20,6 +20,9 @@ fetch >/dev/null || say "a file could not be fetched; the tests that need it say
 
 stage "C and C++ tests" meson_tests "$BUILD"
 stage "build checks" python_tests tests/build
+stage "Java" bindings/java/test.sh
+stage "Rust" bindings/rust/test.sh
+stage "edge" examples/edge/test.sh
 stage "Python tests" python_tests tests/python
 stage "server" python_tests tests/server
 stage "live page" python_tests tests/page
