@@ -16,11 +16,13 @@ struct MallInfo {
     after: [usize; 2],
 }
 
+/// Once the engine's own thread has put down what the last requests held.
 #[cfg(target_env = "gnu")]
 fn bytes_in_use() -> f64 {
     extern "C" {
         fn mallinfo2() -> MallInfo;
     }
+    std::thread::sleep(std::time::Duration::from_millis(100));
     // SAFETY: it takes nothing and answers by value.
     unsafe { mallinfo2() }.uordblks as f64
 }
