@@ -251,3 +251,17 @@ def test_make_targets_in_documents_exist():
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
     named = {t for d in DOCUMENTS for t in re.findall(r"`make ([a-z]+)", d.read_text())}
     assert named <= targets, named - targets
+
+
+def test_commands_of_the_numbers_exist():
+    """What docs/numbers.md says to run is there: scripts, make targets, bench programs, tests by name."""
+    commands = [row.rsplit("|", 2)[1] for row in (ROOT / "docs/numbers.md").read_text().splitlines() if row.startswith("| ")][1:]
+    assert len(commands) > 15
+    meson = "\n".join(p.read_text() for p in (ROOT / "tests").rglob("meson.build"))
+    for command in commands:
+        found = re.findall(r"\bbench/[\w.]+", command)
+        assert all((ROOT / f).exists() for f in found), command
+        programs = re.findall(r"build/tests/\w+/(\w+)", command)
+        programs += re.search(r"meson test -C build ([\w -]+)", command)[1].split() if "meson test" in command else []
+        assert all(f"'{p}'" in meson for p in programs), command
+        assert found or programs or re.search(r"`(make|orlop) |the same", command), command
