@@ -1,26 +1,28 @@
 #!/usr/bin/env bash
 # build.sh: one static executable that answers a prompt. No Python, no shared object beside it.
 #
-#   examples/edge/build.sh [--embed MODEL.gguf] [--target x86_64|aarch64] [--minimal] [--out FILE]
+#   examples/edge/build.sh [--embed MODEL.gguf] [--target x86_64|aarch64] [--minimal] [--out FILE] [--kernels FOLDER]
 #
 #   --embed    the model inside the executable, read in place
 #   --target   what it runs on (default: this machine)
 #   --minimal  without what it does not use: guides, folders of safetensors, saved states, the debugging
 #              device, AVX-512 kernels (docs/edge.md); the size saved is printed where both kinds are built
 #   --out      default: BUILD-edge/edge[-minimal]-TARGET[-MODEL]
+#   --kernels  takes the vector kernels, the slowest files to compile, from a build folder that is current
 #
 # glibc, not musl: Debian's libstdc++ and the three libraries beneath orlop come as archives for glibc, so
 # that one compiler package is all it takes; orlop needs nothing of what glibc cannot do statically (name
 # service, iconv, dlopen).
 source "$(dirname "${BASH_SOURCE[0]}")/../../scripts/lib.sh"
-embed= target=$(uname -m) minimal= out=
+embed= target=$(uname -m) minimal= out= kernels=
 while [ $# -gt 0 ]; do
   case $1 in
     --embed) embed=${2:?--embed needs a file}; shift ;;
     --target) target=${2:?--target needs a name}; shift ;;
     --minimal) minimal=1 ;;
+    --kernels) kernels=$(realpath "${2:?--kernels needs a folder}"); shift ;;
     --out) out=${2:?--out needs a file}; shift ;;
-    *) sed -n '2,13p' "$0" | cut -c3- >&2; exit 2 ;;
+    *) sed -n '2,14p' "$0" | cut -c3- >&2; exit 2 ;;
   esac
   shift
 done
@@ -47,6 +49,7 @@ fi
 work=$BUILD-edge
 mkdir -p "$work"
 dir=$work-$target-$kind
+[ -z "$kernels" ] || setup+=("-Dkernels_from=$kernels")
 sections='-ffunction-sections -fdata-sections'
 want="${setup[*]} $without 1"
 if [ ! -e "$dir/build.ninja" ] || [ "$(cat "$dir/.orlop-arguments" 2>/dev/null)" != "$want" ]; then
@@ -61,7 +64,7 @@ quietly ninja -C "$dir" -j "$JOBS" liborlop.a || die "the library was not built 
 libs=()
 for lib in pcre2-8:libpcre2-8 utf8proc:libutf8proc sodium:libsodium; do
   [ -n "$minimal" ] && [ "${lib%%:*}" = sodium ] && continue
-  built=$(find "$dir/subprojects" -name "lib${lib%%:*}.a" 2>/dev/null | head -n 1)
+  built=$(find "$dir/subprojects" -name "lib${lib%%:*}.a" 2>/dev/null | head -n 1 || true)
   if [ -n "$built" ]; then libs+=("$built"); else libs+=("-l${lib%%:*}"); fi
 done
 
