@@ -59,16 +59,18 @@ final class Bench {
     return GenerateParams.tokens(3 + i % 100, 5, 7, 9).maxTokens(tokens).ignoreEos(true).seed(i).build();
   }
 
+  /** The median of rounds of 1,000, after as many that compile it. */
   private static double pollNanos(Request waiting, int polls) {
-    double[] medians = new double[15];
-    for (int round = 0; round < medians.length; round++) {
-      long begin = System.nanoTime();
-      for (int i = 0; i < polls; i++)
-        if (waiting.poll() != null) throw new IllegalStateException("it has output");
-      medians[round] = (System.nanoTime() - begin) / (double) polls;
-    }
-    Arrays.sort(medians, 5, medians.length); // the first ones ran before they were compiled
-    return medians[10];
+    double[] rounds = new double[Math.max(20, polls / 1000)];
+    for (int pass = 0; pass < 2; pass++)
+      for (int round = 0; round < rounds.length; round++) {
+        long begin = System.nanoTime();
+        for (int i = 0; i < 1000; i++)
+          if (waiting.poll() != null) throw new IllegalStateException("it has output");
+        rounds[round] = (System.nanoTime() - begin) / 1000.0;
+      }
+    Arrays.sort(rounds);
+    return rounds[rounds.length / 2];
   }
 
   /** Up to 64 at a time. */
