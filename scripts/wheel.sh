@@ -49,6 +49,7 @@ PATH=$first/bin:$PATH quietly "$first/bin/python" -m build --sdist --no-isolatio
   die "the source distribution could not be made"
 sdist=$(echo "$WORK"/sdist/orlop-*.tar.gz)
 tar -xzf "$sdist" -C "$WORK/source" --strip-components=1
+cp "$WORK/source/pyproject.toml" "$WORK/pyproject.toml"
 cp "$sdist" "$DIST/"
 
 [ ! -d /usr/lib/ccache ] || export PATH=/usr/lib/ccache:$PATH CCACHE_NOHASHDIR=1
@@ -57,6 +58,11 @@ for python in "${pythons[@]}"; do
   tag=${venv##*/venv-}
   raw=$WORK/raw-$tag
   rm -rf "$raw" "$WORK/repaired-$tag"
+  # meson-python wants to be told of the stable ABI, which Python has for all of this from 3.12 on.
+  cp "$WORK/pyproject.toml" "$WORK/source/pyproject.toml"
+  if "$venv/bin/python" -c 'import sys, sysconfig as s; sys.exit(sys.version_info < (3, 12) or bool(s.get_config_var("Py_GIL_DISABLED")))'; then
+    printf '\n[tool.meson-python]\nlimited-api = true\n' >>"$WORK/source/pyproject.toml"
+  fi
   say "wheel: building for Python $tag ($JOBS jobs)"
   PATH=$venv/bin:$PATH quietly "$venv/bin/python" -m pip wheel --no-build-isolation --no-deps -w "$raw" \
     -Cbuild-dir="$WORK/build-$tag" -Ccompile-args="-j$JOBS" -Cinstall-args=--strip "${setup[@]}" \
