@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # wheel.sh [PYTHON...]: dist/orlop-*.tar.gz (the source distribution, of the last commit) and from it, for
-# each Python (default: that of .venv), dist/orlop-*-manylinux_*.whl. Python 3.12 and newer share one wheel
-# (stable ABI). A wheel needs nothing beside glibc and libgcc_s: the C++ library and PCRE2, utf8proc and libsodium
+# each Python (default: that of .venv), dist/orlop-*-manylinux_*.whl. A wheel needs nothing beside glibc and libgcc_s: the C++ library and PCRE2, utf8proc and libsodium
 # are linked in, taken as static libraries where the system has them, else built from subprojects/.
 #   DIST        where they go (default dist)
 #   WHEEL_WORK  the work folder (default build-wheel); compilation goes through ccache where there is one
@@ -49,7 +48,6 @@ PATH=$first/bin:$PATH quietly "$first/bin/python" -m build --sdist --no-isolatio
   die "the source distribution could not be made"
 sdist=$(echo "$WORK"/sdist/orlop-*.tar.gz)
 tar -xzf "$sdist" -C "$WORK/source" --strip-components=1
-cp "$WORK/source/pyproject.toml" "$WORK/pyproject.toml"
 cp "$sdist" "$DIST/"
 
 [ ! -d /usr/lib/ccache ] || export PATH=/usr/lib/ccache:$PATH CCACHE_NOHASHDIR=1
@@ -58,11 +56,6 @@ for python in "${pythons[@]}"; do
   tag=${venv##*/venv-}
   raw=$WORK/raw-$tag
   rm -rf "$raw" "$WORK/repaired-$tag"
-  # meson-python wants to be told of the stable ABI, which Python has for all of this from 3.12 on.
-  cp "$WORK/pyproject.toml" "$WORK/source/pyproject.toml"
-  if "$venv/bin/python" -c 'import sys, sysconfig as s; sys.exit(sys.version_info < (3, 12) or bool(s.get_config_var("Py_GIL_DISABLED")))'; then
-    printf '\n[tool.meson-python]\nlimited-api = true\n' >>"$WORK/source/pyproject.toml"
-  fi
   say "wheel: building for Python $tag ($JOBS jobs)"
   PATH=$venv/bin:$PATH quietly "$venv/bin/python" -m pip wheel --no-build-isolation --no-deps -w "$raw" \
     -Cbuild-dir="$WORK/build-$tag" -Ccompile-args="-j$JOBS" -Cinstall-args=--strip "${setup[@]}" \
