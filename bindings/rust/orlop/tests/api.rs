@@ -228,7 +228,9 @@ fn async_requests_fail_are_dropped_and_cancelled() {
     let late = tiny().generate_async(&endless.clone().deadline(Duration::from_micros(1))).unwrap();
     assert!(matches!(block_on(late.result()), Err(Error::Deadline(_))));
     assert!(matches!(tiny().generate_async(&short().n(0)), Err(Error::InvalidArgument(_))));
-    let mut request = tiny().generate_async(&endless).unwrap();
+    // It pauses until its output is taken, so that it cannot end before it is cancelled.
+    let pausing = Engine::builder(tiny_path()).threads(1).set("output_bytes", 1).build().unwrap();
+    let mut request = pausing.generate_async(&endless).unwrap();
     let last = block_on(async {
         let mut last = request.next().await;
         request.cancel();
