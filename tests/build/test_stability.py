@@ -246,3 +246,17 @@ def test_beside_another_standard_library(build, tmp_path, host):
     if host == "own libstdc++":
         assert "__cxa_throw" in run("nm", program).stdout.replace(" U __cxa_throw", "")
     assert "0 failures" in quiet(program, TINY)
+
+
+def test_in_a_jvm_beside_other_native_libraries(build, tmp_path):
+    java = ROOT / "bindings/java"
+    tools = f'source "{java}/jdk.sh"; '
+    jdk = run("bash", "-c", tools + "find_jdk || true").stdout.strip()
+    if not jdk:
+        pytest.skip("no JDK of version 22 or later")
+    have = run("sh", "-c", "PATH=$PATH:/sbin:/usr/sbin; ldconfig -p").stdout
+    if "libz.so.1" not in have:
+        pytest.skip("zlib is not installed")
+    run("bash", "-c", tools + f'compile_java "{jdk}" "{tmp_path}" "{java}"/src/main/java/io/orlop/*.java "{HERE}/Beside.java"')
+    assert "0 failures" in quiet(f"{jdk}/bin/java", "-Xmx256m", "--enable-native-access=ALL-UNNAMED", f"-Dorlop.library={build}/liborlop.so",
+                                 "-cp", tmp_path, "Beside", TINY)
