@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # wheel.sh [PYTHON...]: dist/orlop-*.tar.gz (the source distribution, of the last commit) and from it, for
-# each Python (default: that of .venv), dist/orlop-*-manylinux_*.whl. A wheel needs nothing beside glibc and libgcc_s: the C++ library and PCRE2, utf8proc and libsodium
-# are linked in, taken as static libraries where the system has them, else built from subprojects/.
+# each Python (default: that of .venv), dist/orlop-*-manylinux_*.whl. A wheel needs nothing beside glibc and
+# libgcc_s: the C++ library, PCRE2, utf8proc and libsodium are linked in, taken as static libraries where
+# the system has them, else built from subprojects/.
 #   DIST        where they go (default dist)
 #   WHEEL_WORK  the work folder (default build-wheel); compilation goes through ccache where there is one
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
