@@ -26,7 +26,7 @@ fails_with() { # WORDS COMMAND...
   local words=$1 said
   shift
   if said=$("$@" 2>&1); then echo "  it did not fail"; return 1; fi
-  grep -qF "$words" <<<"$said" || { echo "  it said: $said"; return 1; }
+  grep -qF -- "$words" <<<"$said" || { echo "  it said: $said"; return 1; }
 }
 
 if [ ! -e "$model" ]; then

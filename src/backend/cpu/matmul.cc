@@ -312,6 +312,7 @@ void matmul_ref(const Exec& exec, const MatmulArgs& args) {
 void matmul_avx2(const Exec& exec, const MatmulArgs& args) {
   matmul_run(exec, args, avx2::matmul_isa, avx2::matmul_isa.bf16);
 }
+#ifndef ORLOP_WITHOUT_AVX512
 void matmul_avx512(const Exec& exec, const MatmulArgs& args) {
   matmul_run(exec, args, avx512::matmul_isa, avx512::matmul_isa.bf16);
 }
@@ -322,6 +323,7 @@ void matmul_amx(const Exec& exec, const MatmulArgs& args) {
   static const AmxIsa isa(amx::kernels);
   matmul_run(exec, args, isa.isa, isa.bf16);
 }
+#endif
 #endif
 
 }  // namespace orlop::cpu
