@@ -22,7 +22,6 @@ stage "C and C++ tests" meson_tests "$BUILD"
 stage "build checks" python_tests tests/build
 stage "Java" bindings/java/test.sh
 stage "Rust" bindings/rust/test.sh
-stage "edge" examples/edge/test.sh
 stage "Python tests" python_tests tests/python
 stage "server" python_tests tests/server
 stage "live page" python_tests tests/page
@@ -33,6 +32,8 @@ ORLOP_TEMPLATE_TOOL=$BUILD/tests/text/template_tool stage "templates and schemas
 ORLOP_TEST_SHORT=1 stage "address and undefined" sanitized asan address,undefined \
   --no-suite isa --no-suite guard --no-suite ops
 stage "ARM under qemu" arm_under_qemu
+# After it: takes its kernels.
+stage "edge" examples/edge/test.sh
 # Compiling the targets takes minutes: by hand (`make fuzz`), before a release (`make soak`), or here on
 # demand.
 short_fuzz() {

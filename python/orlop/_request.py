@@ -198,7 +198,11 @@ class Request:
                 return None
             self._helper = None
             return self._take(out)
-        return self._take(_next(self._handle, timeout))
+        try:  # as _next and _take, without their calls: a poll that finds nothing is to cost little
+            out = self._handle.get(timeout)
+        except StopIteration:
+            return None
+        return None if out is None else self._take(out)
 
     async def aget(self) -> Output | None:
         """As `get` without a timeout, for asyncio. Use asyncio.wait_for for one: nothing is lost.
