@@ -228,13 +228,16 @@ class Decoder final : public Model {
     d.tokens = staging_.add(b.tokens);
     d.positions = staging_.add(b.positions);
     d.logit_rows = staging_.add(b.logit_rows);
-    d.samples = add_samples(b.samples);
+    // What grows from step to step comes last: steps of equal batches then have equal addresses, and a
+    // backend may run them as it ran the one before.
     for (size_t g = 0; g < cache_.groups().size(); ++g) {
       d.groups[g].seq_count = static_cast<int32_t>(b.groups[g].seqs.size());
       d.groups[g].seqs = staging_.add(b.groups[g].seqs);
-      d.groups[g].page_table = staging_.add(b.groups[g].page_table);
       d.groups[g].slots = staging_.add(b.groups[g].slots);
     }
+    d.samples = add_samples(b.samples);
+    for (size_t g = 0; g < cache_.groups().size(); ++g)
+      d.groups[g].page_table = staging_.add(b.groups[g].page_table);
     staging_.upload();
   }
 

@@ -196,21 +196,24 @@ __global__ void fold(AttentionArgs a, const float* partials, int32_t chunks) {
 }
 
 template <class T>
-void run(Context* c, const AttentionArgs& a, PluginStatus* status) {
+void run(Context* c, const AttentionArgs& given, PluginStatus* status) {
+  AttentionArgs a = given;
+  a.max_context = 0;  // no kernel reads it, and it would make every step's list another
   const int32_t group = a.heads / a.kv.kv_heads, tiles = (group + head_tile - 1) / head_tile, dims = a.kv.head_dim;
   const int32_t wide = (dims + 31) / 32 * 32, parts = wide < threads ? threads / wide : 1;
   const size_t shared = sizeof(float) * (static_cast<size_t>(head_tile * dims) * static_cast<size_t>(2 + parts) + head_tile * (threads + 8 + 2));
-  {
+  if (size_t& allowed = c->attention_shared[static_cast<int>(a.kv.type)]; shared > allowed) {
     const Here here(c, status);
     if (!here || !good(cudaFuncSetAttribute(attend<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)), "attention", status)) return;
+    allowed = shared;
   }
-  const int32_t chunks = (a.max_context + attention_chunk - 1) / attention_chunk;
+  const int32_t chunks = (given.max_context + attention_chunk - 1) / attention_chunk;
   const bool split = a.rows <= split_rows && chunks > 1;
   auto* partials = split ? static_cast<float*>(a.workspace) : nullptr;
-  launch(c, "attention", status, attend<T>, dim3(blocks(a.rows, 1), static_cast<unsigned>(a.kv.kv_heads * tiles), split ? static_cast<unsigned>(chunks) : 1u),
+  launch(c, attend<T>, dim3(blocks(a.rows, 1), static_cast<unsigned>(a.kv.kv_heads * tiles), split ? static_cast<unsigned>(chunks) : 1u),
          dim3(threads), shared, a, tiles, partials, chunks);
   if (split)
-    launch(c, "attention", status, fold, dim3(blocks(a.rows, 1), static_cast<unsigned>(a.heads)), dim3(128), 0, a, static_cast<const float*>(partials), chunks);
+    launch(c, fold, dim3(blocks(a.rows, 1), static_cast<unsigned>(a.heads)), dim3(128), 0, a, static_cast<const float*>(partials), chunks);
 }
 
 }  // namespace

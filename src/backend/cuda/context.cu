@@ -49,15 +49,27 @@ void open(int32_t index, Context** out, GpuInfo* info, PluginStatus* status) {
 
 void close(Context* c) {
   if (!c) return;
-  PluginStatus status;
-  const Here here(c, &status);
-  if (here) cudaStreamDestroy(c->stream);
+  {
+    PluginStatus status;
+    const Here here(c, &status);
+    if (here) {
+      c->launches.clear();
+      cudaStreamDestroy(c->stream);
+    }
+  }
   delete c;
+}
+
+// What everything that touches memory begins with: the kernels that were called for go first.
+bool settled(Context* c, PluginStatus* status) {
+  const std::lock_guard lock(c->mutex);
+  c->launches.run(c->stream, status);
+  return status->code == 0;
 }
 
 void allocate(Context* c, size_t bytes, void** out, PluginStatus* status) {
   const Here here(c, status);
-  if (!here) return;
+  if (!here || !settled(c, status)) return;
   const cudaError_t error = cudaMalloc(out, bytes);
   if (error != cudaSuccess) {
     cudaGetLastError();  // not sticky: the next call starts clean
@@ -76,29 +88,31 @@ void allocate(Context* c, size_t bytes, void** out, PluginStatus* status) {
 void release(Context* c, void* memory) {
   PluginStatus status;
   const Here here(c, &status);
-  if (here) cudaFree(memory);  // waits for what runs
+  if (!here) return;
+  settled(c, &status);
+  cudaFree(memory);  // waits for what runs
 }
 
 void upload(Context* c, void* to, const void* from, size_t bytes, PluginStatus* status) {
   const Here here(c, status);
   // From pageable memory: it is taken when this returns.
-  if (here) good(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, c->stream), "upload", status);
+  if (here && settled(c, status)) good(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, c->stream), "upload", status);
 }
 
 void download(Context* c, void* to, const void* from, size_t bytes, PluginStatus* status) {
   const Here here(c, status);
-  if (here && good(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c->stream), "download", status))
+  if (here && settled(c, status) && good(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c->stream), "download", status))
     good(cudaStreamSynchronize(c->stream), "download", status);
 }
 
 void copy(Context* c, void* to, const void* from, size_t bytes, PluginStatus* status) {
   const Here here(c, status);
-  if (here) good(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, c->stream), "copy", status);
+  if (here && settled(c, status)) good(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, c->stream), "copy", status);
 }
 
 void fill(Context* c, void* to, int byte, size_t bytes, PluginStatus* status) {
   const Here here(c, status);
-  if (here) good(cudaMemsetAsync(to, byte, bytes, c->stream), "fill", status);
+  if (here && settled(c, status)) good(cudaMemsetAsync(to, byte, bytes, c->stream), "fill", status);
 }
 
 void memory_free(Context* c, uint64_t* bytes, PluginStatus* status) {

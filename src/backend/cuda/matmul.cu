@@ -238,7 +238,7 @@ __global__ void gate(const float* product, int64_t n, bool gelu, float* out, int
 template <Codes codes, int steps>
 void run(Context* c, const ProductArgs& a, PluginStatus* status) {
   const auto go = [&](auto* kernel, int tiles) {
-    launch(c, "matmul", status, kernel, dim3(blocks(a.l.rows, tile_rows), blocks(a.m, 8 * tiles)), dim3(32 * warps),
+    launch(c, kernel, dim3(blocks(a.l.rows, tile_rows), blocks(a.m, 8 * tiles)), dim3(32 * warps),
            sizeof(float) * warps * 8 * static_cast<size_t>(tiles) * tile_rows, a);
   };
   if (a.m <= 8) return go(product<codes, 1, steps>, 1);
@@ -263,7 +263,7 @@ void matmul(Context* c, const MatmulArgs& a, PluginStatus* status) {
   const InputLayout in(d, a.m);
   auto* input = static_cast<unsigned char*>(a.workspace);
   const bool fp32 = d.compute == Compute::fp32, gated = d.glu != Glu::none;
-  launch(c, "matmul", status, prepare, dim3(blocks(in.sums, 64), blocks(a.m, 1)), dim3(64), 0, a.x, a.x_stride, d.k_map, d.k, fp32, in, input);
+  launch(c, prepare, dim3(blocks(in.sums, 64), blocks(a.m, 1)), dim3(64), 0, a.x, a.x_stride, d.k_map, d.k, fp32, in, input);
   float* product_out = gated ? reinterpret_cast<float*>(input + in.bytes) : a.out;
   const int64_t product_stride = gated ? product_columns(d) : a.out_stride;
   const auto* part = static_cast<const unsigned char*>(a.packed);
@@ -273,7 +273,7 @@ void matmul(Context* c, const MatmulArgs& a, PluginStatus* status) {
     const ProductArgs args{l, part, input, in, a.m, product_out + column, product_stride, a.bias ? a.bias + column : nullptr,
                            a.accumulate && !gated};
     if (fp32)
-      launch(c, "matmul", status, product_fp32, dim3(blocks(l.rows, 8), blocks(a.m, 4)), dim3(256), 0, args);
+      launch(c, product_fp32, dim3(blocks(l.rows, 8), blocks(a.m, 4)), dim3(256), 0, args);
     else if (l.codes == Codes::u4)
       run<Codes::u4>(c, args, status);
     else if (l.codes == Codes::i8)
@@ -284,7 +284,7 @@ void matmul(Context* c, const MatmulArgs& a, PluginStatus* status) {
     column += l.rows;
   }
   if (gated)
-    launch(c, "matmul", status, gate, dim3(blocks(d.part_n[0], 256), blocks(a.m, 1)), dim3(256), 0, product_out, d.part_n[0],
+    launch(c, gate, dim3(blocks(d.part_n[0], 256), blocks(a.m, 1)), dim3(256), 0, product_out, d.part_n[0],
            d.glu == Glu::gelu_tanh, a.out, a.out_stride, a.accumulate);
 }
 

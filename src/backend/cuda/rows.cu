@@ -87,25 +87,25 @@ __global__ void store_rows(KvStoreArgs a) {
 }  // namespace
 
 void embed(Context* c, const EmbedArgs& a, PluginStatus* status) {
-  launch(c, "embed", status, embed_rows, dim3(blocks(a.rows, 1)), dim3(256), 0, part_layout(*a.desc, 0),
+  launch(c, embed_rows, dim3(blocks(a.rows, 1)), dim3(256), 0, part_layout(*a.desc, 0),
          static_cast<const unsigned char*>(a.packed), a.ids, a.scale, a.out);
 }
 
 void rope_table(Context* c, const RopeTableArgs& a, PluginStatus* status) {
-  launch(c, "rope_table", status, rope_rows, dim3(blocks(a.rows * a.half, 128)), dim3(128), 0, a);
+  launch(c, rope_rows, dim3(blocks(a.rows * a.half, 128)), dim3(128), 0, a);
 }
 
 void norm(Context* c, const NormArgs& a, PluginStatus* status) {
-  launch(c, "norm", status, norm_rows, dim3(blocks(a.rows, 1)), dim3(256), 0, a);
+  launch(c, norm_rows, dim3(blocks(a.rows, 1)), dim3(256), 0, a);
 }
 
 void gather(Context* c, const GatherArgs& a, PluginStatus* status) {
-  launch(c, "gather", status, gather_rows, dim3(blocks(a.rows, 1)), dim3(256), 0, a);
+  launch(c, gather_rows, dim3(blocks(a.rows, 1)), dim3(256), 0, a);
 }
 
 void kv_store(Context* c, const KvStoreArgs& a, PluginStatus* status) {
   const int32_t heads = a.heads + 2 * a.kv.kv_heads;
-  launch(c, "kv_store", status, store_rows, dim3(blocks(a.rows, 1), blocks(heads, 4)), dim3(128), 0, a);
+  launch(c, store_rows, dim3(blocks(a.rows, 1), blocks(heads, 4)), dim3(128), 0, a);
 }
 
 }  // namespace orlop::cuda

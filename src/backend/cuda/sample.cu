@@ -281,7 +281,7 @@ __global__ void __launch_bounds__(threads) sample_rows(SampleArgs a) {
 }  // namespace
 
 void sample(Context* c, const SampleArgs& a, PluginStatus* status) {
-  launch(c, "sample", status, sample_rows, dim3(blocks(a.rows, 1)), dim3(threads), 0, a);
+  launch(c, sample_rows, dim3(blocks(a.rows, 1)), dim3(threads), 0, a);
 }
 
 }  // namespace orlop::cuda

@@ -1,0 +1,103 @@
+// The list of kernels that wait, and the graphs of lists seen before.
+#include <algorithm>
+
+#include "backend/cuda/common.cuh"
+
+namespace orlop::cuda {
+namespace {
+
+constexpr size_t most_known = 64;  // lists; the one not used for longest goes
+constexpr int worth_a_graph = 8;   // kernels
+
+uint64_t mix(uint64_t hash, uint64_t v) {
+  hash = (hash ^ v) * 0x9E3779B97F4A7C15ull;
+  return hash ^ hash >> 29;
+}
+
+constexpr size_t words(size_t bytes) { return (bytes + 7) / 8; }
+
+}  // namespace
+
+void Launches::add(const void* kernel, dim3 grid, dim3 block, size_t shared, const void* const* params, const size_t* sizes,
+                   int count) {
+  Head head{kernel, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, 0};
+  size_t more = 0;
+  for (int i = 0; i < count; ++i) more += 1 + words(sizes[i]);
+  head.params = more;
+  size_t at = list_.size();
+  list_.resize(at + words(sizeof head) + more, 0);
+  std::memcpy(&list_[at], &head, sizeof head);
+  at += words(sizeof head);
+  for (int i = 0; i < count; ++i) {
+    list_[at++] = words(sizes[i]);
+    std::memcpy(&list_[at], params[i], sizes[i]);
+    at += words(sizes[i]);
+  }
+  ++count_;
+}
+
+void Launches::start(cudaStream_t stream, PluginStatus* status) const {
+  for (size_t at = 0; at < list_.size();) {
+    Head head;
+    std::memcpy(&head, &list_[at], sizeof head);
+    at += words(sizeof head);
+    const size_t end = at + head.params;
+    void* params[16];
+    int n = 0;
+    while (at < end && n < 16) {
+      const size_t size = list_[at++];
+      params[n++] = const_cast<uint64_t*>(&list_[at]);
+      at += size;
+    }
+    if (!good(cudaLaunchKernel(head.kernel, dim3(head.grid[0], head.grid[1], head.grid[2]), dim3(head.block[0], head.block[1], head.block[2]),
+                               params, head.shared, stream),
+              "starting a kernel", status))
+      return;
+  }
+}
+
+bool Launches::capture(cudaStream_t stream, cudaGraphExec_t* exec) const {
+  cudaGraph_t graph = nullptr;
+  PluginStatus status;
+  if (cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess) return false;
+  start(stream, &status);
+  const bool whole = cudaStreamEndCapture(stream, &graph) == cudaSuccess && status.code == 0;
+  const bool made = whole && cudaGraphInstantiate(exec, graph, 0) == cudaSuccess;
+  if (graph) cudaGraphDestroy(graph);
+  if (!made) cudaGetLastError();  // the kernels are started one by one then
+  return made;
+}
+
+void Launches::run(cudaStream_t stream, PluginStatus* status) {
+  if (list_.empty()) return;
+  bool done = false;
+  if (count_ >= worth_a_graph) {
+    uint64_t hash = 0;
+    for (const uint64_t v : list_) hash = mix(hash, v);
+    auto found = std::find_if(known_.begin(), known_.end(), [&](const Known& k) { return k.hash == hash && k.list == list_; });
+    if (found == known_.end()) {  // a list that comes once is not worth a graph
+      if (known_.size() == most_known) {
+        auto oldest = std::min_element(known_.begin(), known_.end(), [](const Known& a, const Known& b) { return a.used < b.used; });
+        if (oldest->graph) cudaGraphExecDestroy(oldest->graph);
+        known_.erase(oldest);
+      }
+      known_.push_back({hash, ++clock_, list_, nullptr});
+    } else {
+      found->used = ++clock_;
+      if (found->graph || capture(stream, &found->graph)) done = good(cudaGraphLaunch(found->graph, stream), "starting a graph", status);
+    }
+  }
+  if (!done && status->code == 0) start(stream, status);
+  list_.clear();
+  count_ = 0;
+}
+
+void Launches::clear() {
+  for (const Known& k : known_)
+    if (k.graph) cudaGraphExecDestroy(k.graph);
+  known_.clear();
+  list_.clear();
+  count_ = 0;
+}
+
+}  // namespace orlop::cuda
