@@ -148,7 +148,7 @@ class Request {
   // more. Not while another thread uses this object: that one wants cancel().
   void close() noexcept { handle_.reset(); }
   orlop_request* handle() const noexcept { return handle_.get(); }
-  // Why the walk ended early; code ORLOP_OK when it did not.
+  // After a walk: why getting failed, or the request itself (ORLOP_FINISH_ERROR); else code ORLOP_OK.
   const Error& error() const noexcept { return error_; }
 
   class Iterator {
@@ -172,6 +172,8 @@ class Request {
     void step() {
       const Result<Got> got = request_->get(request_->current_);
       if (!got) request_->error_ = got.error();
+      else if (*got == Got::output && request_->current_.finish_reason() == ORLOP_FINISH_ERROR)
+        request_->error_ = request_->current_.error();
       if (!got || *got == Got::end) request_ = nullptr;
     }
     Request* request_ = nullptr;  // null: the end

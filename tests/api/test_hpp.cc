@@ -303,6 +303,10 @@ void samples(const Engine& engine) {
   p.deadline = orlop::Microseconds(1);
   Result<Request> late = engine.generate(p);
   CHECK(late && late->read().error().code == ORLOP_E_DEADLINE);
+  Result<Request> walked = engine.generate(p);
+  for ([[maybe_unused]] const Output& out : *walked) {
+  }
+  CHECK(walked->error().code == ORLOP_E_DEADLINE);
   p.deadline = orlop::Microseconds(0);
   p.priority = 101;
   CHECK(engine.generate(p).error().code == ORLOP_E_INVALID_ARGUMENT);

@@ -316,6 +316,9 @@ impl Parser<'_> {
 
     fn hex(&mut self) -> Result<u32> {
         let digits = self.text.get(self.at..self.at + 4).ok_or_else(|| self.wrong("four digits"))?;
+        if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(self.wrong("four digits"));
+        }
         let unit = u32::from_str_radix(digits, 16).map_err(|_| self.wrong("four digits"))?;
         self.at += 4;
         Ok(unit)

@@ -29,7 +29,7 @@
 //! clone still delivers its whole output.
 //!
 //! **Waiting.** Three ways: a [`Request`] blocks; a [`Queue`] serves an event loop of your own; an
-//! [`AsyncRequest`] is a future and a stream for any async runtime.
+//! [`AsyncRequest`] can be awaited and is a stream for any async runtime.
 //!
 //! **The process.** The library never aborts, exits or prints, and is silent unless a sink is set
 //! ([`log`]). After a fork an engine serves the parent only.

@@ -46,8 +46,9 @@ impl Shared {
                 Ok(Some(tag)) => {
                     // Woken outside the lock: a waker may poll or drop requests on the spot.
                     let waker = self.table().wakers.get_mut(&tag).and_then(Option::take);
+                    // One that panics is its executor's fault, and must not stop all the others.
                     if let Some(waker) = waker {
-                        waker.wake();
+                        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake()));
                     }
                 }
                 Ok(None) => return true,

@@ -277,3 +277,23 @@ fn json_values() {
         assert!(wrong.parse::<Value>().is_err(), "{wrong}");
     }
 }
+
+struct Panics;
+impl std::task::Wake for Panics {
+    fn wake(self: std::sync::Arc<Self>) {
+        panic!("a waker's own");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_harms_no_other_request() {
+    use std::future::{Future, IntoFuture};
+    let engine = Engine::builder(tiny_path()).threads(1).build().unwrap();
+    let waker = std::task::Waker::from(std::sync::Arc::new(Panics));
+    let mut unlucky = Box::pin(engine.generate_async(&short()).unwrap().into_future());
+    let _ = unlucky.as_mut().poll(&mut std::task::Context::from_waker(&waker));
+    for _ in 0..3 {
+        let answer = block_on(engine.generate_async(&short()).unwrap().result()).unwrap();
+        assert_eq!(answer.tokens().len(), 6);
+    }
+}

@@ -247,7 +247,7 @@ public final class GenerateParams {
      * @return this
      */
     public Builder n(int n) {
-      this.n = n;
+      this.n = notNegative("n", n);
       return this;
     }
 

@@ -138,7 +138,13 @@ public final class Json {
         return null;
       default:
         if (!word.matches("-?(0|[1-9]\\d*)(\\.\\d+)?([eE][-+]?\\d+)?")) throw bad("no value");
-        if (word.matches("-?\\d{1,18}")) return Long.valueOf(word);
+        if (word.matches("-?\\d{1,19}")) {
+          try {
+            return Long.valueOf(word);
+          } catch (NumberFormatException beyond) {
+            return Double.valueOf(word);
+          }
+        }
         return Double.valueOf(word);
     }
   }

@@ -68,8 +68,10 @@ final class OutputSubscription implements Flow.Subscription, Runnable {
       try {
         round();
       } catch (RuntimeException | Error e) {
+        boolean told = ended; // after the last word there is no other
         end();
         request.cancelQuietly();
+        if (told) throw e;
         subscriber.onError(e);
       } finally {
         seen = calls.addAndGet(-seen);

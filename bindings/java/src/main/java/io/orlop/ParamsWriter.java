@@ -81,6 +81,7 @@ final class ParamsWriter {
 
   /** Rounded up: a short deadline must not become none. */
   static long micros(Duration d) {
+    if (d.getSeconds() >= Long.MAX_VALUE / 1_000_000 - 1) return Long.MAX_VALUE; // 292,000 years
     return Math.addExact(
         Math.multiplyExact(d.getSeconds(), 1_000_000L), (d.getNano() + 999L) / 1000);
   }

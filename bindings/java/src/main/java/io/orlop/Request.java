@@ -49,6 +49,7 @@ public final class Request implements AutoCloseable, Iterable<Output>, Flow.Publ
   private volatile int consumer;
   private int ended; // samples that have had their last output; the consumer's
   private volatile boolean done;
+  private Collector collected; // the consumer's
 
   Request(RequestCore core, int samples) {
     this.core = core;
@@ -201,8 +202,10 @@ public final class Request implements AutoCloseable, Iterable<Output>, Flow.Publ
    * @return the whole result
    */
   public Result result() {
-    Collector all = new Collector(samples);
+    if (collected == null) collected = new Collector(samples);
+    Collector all = collected; // what an interrupted call has taken is not lost
     for (Output o : this) all.add(o);
+    collected = null;
     return all.result(status());
   }
 
@@ -265,6 +268,7 @@ public final class Request implements AutoCloseable, Iterable<Output>, Flow.Publ
    */
   public void subscribe(Flow.Subscriber<? super Output> subscriber, Executor executor) {
     java.util.Objects.requireNonNull(subscriber, "subscriber");
+    java.util.Objects.requireNonNull(executor, "executor");
     OutputSubscription subscription = new OutputSubscription(this, subscriber, executor);
     if (!CONSUMER.compareAndSet(this, NOBODY, FOR_GOOD)) {
       subscription.refuse(new BusyException("the request has a consumer already; there is one at a time"));
