@@ -39,6 +39,7 @@ class Launches {
   bool capture(cudaStream_t stream, cudaGraphExec_t* graph) const;
   std::vector<uint64_t> list_;
   int count_ = 0;
+  bool lost_ = false;  // a kernel did not fit into memory
   std::vector<Known> known_;
   uint64_t clock_ = 0;
 };

@@ -1,5 +1,6 @@
 // The list of kernels that wait, and the graphs of lists seen before.
 #include <algorithm>
+#include <new>
 
 #include "backend/cuda/common.cuh"
 
@@ -19,7 +20,7 @@ constexpr size_t words(size_t bytes) { return (bytes + 7) / 8; }
 }  // namespace
 
 void Launches::add(const void* kernel, dim3 grid, dim3 block, size_t shared, const void* const* params, const size_t* sizes,
-                   int count) {
+                   int count) try {
   Head head{kernel, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, 0};
   size_t more = 0;
   for (int i = 0; i < count; ++i) more += 1 + words(sizes[i]);
@@ -34,6 +35,8 @@ void Launches::add(const void* kernel, dim3 grid, dim3 block, size_t shared, con
     at += words(sizes[i]);
   }
   ++count_;
+} catch (const std::bad_alloc&) {
+  lost_ = true;  // run() says so: no exception leaves the plugin
 }
 
 void Launches::start(cudaStream_t stream, PluginStatus* status) const {
@@ -69,9 +72,17 @@ bool Launches::capture(cudaStream_t stream, cudaGraphExec_t* exec) const {
 }
 
 void Launches::run(cudaStream_t stream, PluginStatus* status) {
+  if (lost_) {
+    lost_ = false;
+    list_.clear();
+    count_ = 0;
+    status->code = -6;
+    std::snprintf(status->text, sizeof status->text, "no host memory for the list of kernels");
+    return;
+  }
   if (list_.empty()) return;
   bool done = false;
-  if (count_ >= worth_a_graph) {
+  if (count_ >= worth_a_graph) try {
     uint64_t hash = 0;
     for (const uint64_t v : list_) hash = mix(hash, v);
     auto found = std::find_if(known_.begin(), known_.end(), [&](const Known& k) { return k.hash == hash && k.list == list_; });
@@ -86,6 +97,7 @@ void Launches::run(cudaStream_t stream, PluginStatus* status) {
       found->used = ++clock_;
       if (found->graph || capture(stream, &found->graph)) done = good(cudaGraphLaunch(found->graph, stream), "starting a graph", status);
     }
+  } catch (const std::bad_alloc&) {  // no room to know the list by: it runs all the same
   }
   if (!done && status->code == 0) start(stream, status);
   list_.clear();

@@ -196,25 +196,22 @@ __device__ int32_t draw(Shared& s, const SampleRow& p, float* x, int32_t n) {
     for (int t = 0; t < threads; ++t) all += s.scan[t];
     const double target = uniform(p.seed, p.position) * all;
     double sum = 0;
-    int32_t last = -1, chosen = -1;
-    for (int t = 0; t < threads && chosen < 0; ++t) {
+    int holder = 0;  // the share that holds the point; if rounding leaves none, the last that has weight
+    bool inside = false;
+    for (int t = 0; t < threads && !inside; ++t) {
       if (s.scan[t] <= 0) continue;
-      const int32_t from = t * each, to = min(n, from + each);
-      const bool here = sum + s.scan[t] > target;
-      for (int32_t i = from; i < to && (here || t >= 0); ++i) {
-        if (x[i] <= 0) continue;
-        last = i;
-        if (!here) continue;
-        sum += x[i];
-        if (sum > target) {
-          chosen = i;
-          break;
-        }
-      }
-      if (here && chosen < 0) chosen = last;  // rounding: the share's last
-      if (!here) sum += s.scan[t];
+      holder = t;
+      inside = sum + s.scan[t] > target;
+      if (!inside) sum += s.scan[t];
     }
-    s.flags[0] = chosen >= 0 ? chosen : last;
+    int32_t last = -1;
+    for (int32_t i = holder * each; i < min(n, (holder + 1) * each); ++i) {
+      if (x[i] <= 0) continue;
+      last = i;
+      sum += x[i];
+      if (inside && sum > target) break;
+    }
+    s.flags[0] = last;
   }
   __syncthreads();
   return s.flags[0];
