@@ -329,7 +329,50 @@ final class ApiTest {
         reader.await();
         isTrue(reader.error instanceof IllegalArgumentException, "" + reader.error);
       }
+      // What a subscriber throws after its last word brings no other word.
+      try (Request r = engine.generate(prompt().build())) {
+        Reader reader =
+            new Reader(-1) {
+              @Override
+              public void onComplete() {
+                super.onComplete();
+                throw new IllegalStateException("its own");
+              }
+            };
+        r.subscribe(reader);
+        reader.await();
+        Thread.sleep(50);
+        isTrue(reader.completed && reader.error == null, "" + reader.error);
+      }
+      // A refused call leaves the request as it was.
+      try (Request r = engine.generate(prompt().build())) {
+        throwing(NullPointerException.class, () -> r.subscribe(new Reader(-1), null));
+        same(r.result().tokens(), wanted);
+      }
     }
+  }
+
+  /** An interrupt ends the wait, not the request, and loses nothing. */
+  public static void interruptedResult() throws Exception {
+    try (Engine engine = Check.tiny();
+        Request r = engine.generate(prompt().maxTokens(400).build());
+        Request alone = engine.generate(prompt().maxTokens(400).build())) {
+      Check.eventually(() -> r.status().generatedTokens() > 5, "it runs");
+      Thread.currentThread().interrupt();
+      throwing(CancelledException.class, r::result);
+      isTrue(Thread.interrupted(), "the interrupt is kept");
+      same(r.result().tokens(), alone.result().tokens());
+    }
+  }
+
+  public static void bounds() {
+    throwing(InvalidArgumentException.class, () -> prompt().n(-1));
+    try (Engine engine = Check.tiny();
+        Request r = engine.generate(prompt().deadline(java.time.Duration.ofSeconds(Long.MAX_VALUE)).build())) {
+      same(r.result().finishReason(), FinishReason.LENGTH);
+    }
+    same(Json.parse("9223372036854775807"), Long.MAX_VALUE);
+    same(Json.parse("9223372036854775808"), 9223372036854775808.0);
   }
 
   public static void json() {
