@@ -1,0 +1,173 @@
+// Products of many rows, whole: see gemm.cuh.
+#include <algorithm>
+#include <new>
+
+#include "backend/cuda/gemm.cuh"
+
+namespace orlop::cuda {
+namespace {
+
+// What both operands become. e4m3 weights with a scale a row meet activations in e4m3, int8 ones int8, where
+// activations may be that narrow; everything else is bf16.
+Elem elem_of(const Context& c, const LinearDesc& d, const Pieces& pieces) {
+  const Piece& first = pieces.piece[0];
+  bool alike = first.scaled && !first.tiled;
+  for (int i = 1; i < pieces.count; ++i) alike = alike && pieces.piece[i].codes == first.codes && !pieces.piece[i].tiled;
+  if (d.glu != Glu::none && pieces.count > 1) alike = false;  // scales of gate and up do not lie together
+  if (!alike || d.k != first.k_padded) return Elem::bf16;
+  if (first.codes == Codes::e4m3 && (d.compute == Compute::a8 || d.compute == Compute::int8) && c.capability >= 89) return Elem::e4m3;
+  if (first.codes == Codes::i8 && d.compute == Compute::a8) return Elem::i8;
+  return Elem::bf16;
+}
+
+class Many {
+ public:
+  Many(Context* c, Products* p, const MatmulArgs& a)
+      : c_(c), p_(p), a_(a), d_(*a.desc), pieces_(d_), elem_(elem_of(*c, d_, pieces_)), gated_(d_.glu != Glu::none) {
+    auto* room = static_cast<unsigned char*>(a.workspace);
+    const int64_t k = pieces_.piece[0].k_padded;
+    x_ = room;
+    scales_ = reinterpret_cast<float*>(room + many_scales_at(d_, a.m));
+    raw_ = room + many_raw_at(d_, a.m);
+    columns_ = product_columns(d_);
+    // bf16 rows without anything to be done to them are taken as they are.
+    in_place_ = elem_ == Elem::bf16 && a.narrow_x && !a.norm_weight && !d_.k_map && d_.k == k && a.x_stride % 8 == 0 &&
+                reinterpret_cast<uintptr_t>(a.x) % 16 == 0;
+    // The product itself writes float32 rows, adds to them, and adds a bias to those of bf16 operands.
+    direct_ = !gated_ && !a.narrow_out && elem_ != Elem::i8 && !(a.bias && elem_ != Elem::bf16);
+  }
+
+  bool run() {
+    if (pieces_.piece[0].codes == Codes::f32) return false;
+    for (int i = 0; i < pieces_.count; ++i)
+      if (elem_ == Elem::bf16 && pieces_.piece[i].codes != Codes::bf16 && !buffer_) {
+        buffer_ = weights_buffer(c_, p_, &buffer_bytes_);
+        if (!buffer_) return false;
+      }
+    if (elem_ == Elem::e4m3 && !all_possible()) {  // scales of both sides together: not on every GPU
+      outer_ = direct_ = false;
+    }
+    if (!all_possible()) {
+      if (elem_ == Elem::bf16) return false;
+      return Many(c_, p_, a_, Elem::bf16).run();
+    }
+    if (!in_place_) {
+      RowsArgs r{.x = a_.x, .x_stride = a_.x_stride, .norm_weight = a_.norm_weight, .k_map = d_.k_map, .to = x_, .scales = scales_, .m = a_.m, .k = d_.k, .k_padded = pieces_.piece[0].k_padded,
+                 .eps = a_.norm_eps, .narrow = a_.narrow_x};
+      if (!prepare_rows(c_, elem_, r)) return false;
+    }
+    int64_t column = 0;
+    for (int i = 0; i < pieces_.count; ++i) {
+      const Piece& l = pieces_.piece[i];
+      const int64_t chunk = rows_at_once(l);
+      for (int64_t begin = 0; begin < l.rows; begin += chunk) {
+        const int64_t rows = std::min(chunk, l.rows - begin);
+        if (made(l)) dequantize(c_, l, packed(l), begin, rows, buffer_);
+        gemm(c_, p_, product(l, begin, rows, column + begin));
+      }
+      if (!direct_ && !gated_) finish_columns(column, l.rows, &l);
+      column += l.rows;
+    }
+    if (gated_) finish_columns(0, d_.part_n[0], &pieces_.piece[0]);
+    return true;
+  }
+
+ private:
+  Many(Context* c, Products* p, const MatmulArgs& a, Elem elem) : Many(c, p, a) {
+    elem_ = elem;
+    direct_ = !gated_ && !a.narrow_out;
+  }
+
+  const unsigned char* packed(const Piece& l) const { return static_cast<const unsigned char*>(a_.packed) + l.begin; }
+  bool made(const Piece& l) const { return elem_ == Elem::bf16 && l.codes != Codes::bf16; }
+  int64_t rows_at_once(const Piece& l) const {
+    return made(l) ? std::max<int64_t>(128, static_cast<int64_t>(buffer_bytes_) / (2 * l.k_padded) / 128 * 128) : l.rows;
+  }
+
+  GemmArgs product(const Piece& l, int64_t begin, int64_t rows, int64_t column) const {
+    GemmArgs g;
+    g.elem = elem_;
+    g.m = a_.m, g.n = rows, g.k = l.k_padded;
+    g.x = in_place_ ? static_cast<const void*>(a_.x) : x_;
+    g.x_stride = in_place_ ? a_.x_stride : l.k_padded;
+    g.w = made(l) ? buffer_ : packed(l) + begin * l.row_bytes;
+    g.w_stride = l.k_padded;
+    if (elem_ == Elem::e4m3 && outer_) {
+      g.x_scales = scales_;
+      g.w_scales = reinterpret_cast<const float*>(packed(l) + l.scales_at) + begin;
+    }
+    g.raw = raw_type();
+    if (direct_) {
+      g.out = a_.out + column;
+      g.out_stride = a_.out_stride;
+      g.bias = a_.bias ? a_.bias + column : nullptr;
+      g.accumulate = a_.accumulate;
+    } else {
+      g.out = raw_ + column * (g.raw == Raw::bf16 ? 2 : 4);
+      g.out_stride = columns_;
+    }
+    return g;
+  }
+
+  // Gate and up are rounded to bf16 before they are multiplied, as their product is.
+  Raw raw_type() const {
+    return elem_ == Elem::i8 ? Raw::i32 : gated_ && (elem_ == Elem::bf16 || outer_) ? Raw::bf16 : Raw::f32;
+  }
+
+  bool all_possible() const {
+    int64_t column = 0;
+    for (int i = 0; i < pieces_.count; ++i) {
+      const Piece& l = pieces_.piece[i];
+      const int64_t chunk = rows_at_once(l), rest = l.rows % chunk;
+      if (l.rows >= chunk && !gemm_possible(c_, p_, product(l, 0, chunk, column))) return false;
+      if (rest && !gemm_possible(c_, p_, product(l, l.rows - rest, rest, column + l.rows - rest))) return false;
+      column += l.rows;
+    }
+    return true;
+  }
+
+  // n columns of the result, whose raw values (gated: and as many more) begin at `column`.
+  void finish_columns(int64_t column, int64_t n, const Piece* l) {
+    FinishArgs f;
+    f.type = raw_type();
+    f.raw = raw_ + column * (f.type == Raw::bf16 ? 2 : 4);
+    f.raw_stride = columns_;
+    f.narrow = a_.narrow_out;
+    f.out = a_.narrow_out ? static_cast<void*>(reinterpret_cast<__nv_bfloat16*>(a_.out) + column) : a_.out + column;
+    f.out_stride = a_.out_stride;
+    f.m = a_.m, f.n = n;
+    if (elem_ == Elem::i8 || (elem_ == Elem::e4m3 && !outer_)) {
+      f.x_scales = scales_;
+      f.w_scales = reinterpret_cast<const float*>(packed(*l) + l->scales_at);
+    }
+    f.bias = a_.bias ? a_.bias + column : nullptr;
+    f.glu = d_.glu;
+    f.accumulate = a_.accumulate;
+    finish(c_, f);
+  }
+
+  Context* c_;
+  Products* p_;
+  const MatmulArgs& a_;
+  const LinearDesc& d_;
+  const Pieces pieces_;
+  Elem elem_;
+  const bool gated_;
+  bool in_place_ = false, direct_ = false, outer_ = true;
+  unsigned char *x_ = nullptr, *raw_ = nullptr, *buffer_ = nullptr;
+  float* scales_ = nullptr;
+  int64_t columns_ = 0;
+  size_t buffer_bytes_ = 0;
+};
+
+}  // namespace
+
+bool matmul_many(Context* c, const MatmulArgs& a, PluginStatus*) try {
+  if (!c->fast || a.m <= few_rows || a.desc->compute == Compute::fp32) return false;
+  Products* p = products(c);
+  return p && Many(c, p, a).run();
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+}  // namespace orlop::cuda

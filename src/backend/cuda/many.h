@@ -1,0 +1,16 @@
+// The workspace of products of many rows, as matmul_many() uses it. Read by both sides of the plugin.
+#pragma once
+#include "backend/cuda/layout.h"
+
+namespace orlop::cuda {
+
+constexpr int64_t few_rows = 32;  // up to here a product reads its weights as they are packed, in one pass
+
+// x as rows of k_padded elements; a scale for each; what the product leaves, before it is finished.
+inline int64_t many_scales_at(const LinearDesc& d, int64_t m) { return up(m * up(d.k, k_block) * 2, 256); }
+inline int64_t many_raw_at(const LinearDesc& d, int64_t m) { return many_scales_at(d, m) + up(m * 4, 256); }
+inline int64_t many_workspace_bytes(const LinearDesc& d, int64_t m) {
+  return d.compute == Compute::fp32 || m <= few_rows ? 0 : many_raw_at(d, m) + up(m * product_columns(d) * 4, 256);
+}
+
+}  // namespace orlop::cuda
