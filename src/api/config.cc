@@ -12,10 +12,13 @@ const std::vector<std::string_view> known_keys = {"model",
                                                   "model_offset",
                                                   "model_bytes",
                                                   "device",
+                                                  "deterministic",
                                                   "compute",
                                                   "kv_dtype",
                                                   "block_size",
                                                   "kv_bytes",
+                                                  "kv_fraction",
+                                                  "n_gpu_layers",
                                                   "max_running_seqs",
                                                   "max_waiting",
                                                   "max_context",
@@ -129,6 +132,12 @@ void apply(EngineConfig& c, const std::string& key, const Json& v) {
            c.block_size);
   } else if (key == "kv_bytes") {
     c.kv_bytes = integer_of(k, v, 1, int64_t{1} << 50);
+  } else if (key == "kv_fraction") {
+    if (!v.is_number() || !(v.get<double>() > 0 && v.get<double>() <= 1))
+      fail(Status::invalid_argument, "kv_fraction: must be a number above 0, at most 1, got ", shown(v));
+    c.kv_fraction = v.get<double>();
+  } else if (key == "n_gpu_layers") {
+    c.gpu_layers = static_cast<int32_t>(integer_of(k, v, 0, int_max));
   } else if (key == "max_running_seqs") {
     c.max_running_seqs = static_cast<int32_t>(integer_of(k, v, 1, 4096));
   } else if (key == "max_waiting") {
@@ -137,6 +146,8 @@ void apply(EngineConfig& c, const std::string& key, const Json& v) {
     c.max_context = static_cast<int32_t>(integer_of(k, v, 1, int_max));
   } else if (key == "step_tokens") {
     c.step_tokens = static_cast<int32_t>(integer_of(k, v, 1, 65536));
+  } else if (key == "deterministic") {
+    c.deterministic = flag_of(k, v);
   } else if (key == "threads") {
     c.threads = static_cast<int32_t>(integer_of(k, v, 0, 1024));
   } else if (key == "load") {
@@ -272,6 +283,8 @@ EngineConfig parse_engine_config(std::string_view text) {
   if ((c.kv_type == KvType::int8 || c.kv_type == KvType::uint4) && c.block_size % 16)
     fail(Status::invalid_argument, "block_size: must be a multiple of 16 with kv_dtype ",
          name(*c.kv_type), ", got ", c.block_size);
+  if (c.kv_bytes && c.kv_fraction)
+    fail(Status::invalid_argument, "kv_fraction: kv_bytes is given too; one of them says how large the KV cache is");
   if (c.host_tier && !c.prefix_cache)
     fail(Status::invalid_argument,
          "enable_cpu_prefix_swap: needs enable_prefix_cache, which is false");

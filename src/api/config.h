@@ -20,10 +20,13 @@ struct EngineConfig {
   std::optional<KvType> kv_type;   // empty: fp32 with compute fp32, else bf16
   int32_t block_size = 16;         // tokens a page
   std::optional<int64_t> kv_bytes;
+  std::optional<double> kv_fraction;   // of the memory that is left, where kv_bytes is not given
+  std::optional<int32_t> gpu_layers;   // n_gpu_layers
   int32_t max_running_seqs = 64;
   int32_t max_waiting = 16384;
   std::optional<int32_t> max_context;
-  int32_t step_tokens = 0;  // 0: 512, or what the longest prompt needs where prompts are not cut
+  int32_t step_tokens = 0;  // 0: 512 (2,048 where memory is the device's own), or what the longest prompt needs where prompts are not cut
+  bool deterministic = true;  // BackendOptions'
   int32_t threads = 0;      // 0: from the machine
   LoadMode load = LoadMode::mmap;
   bool prefix_cache = true;

@@ -6,12 +6,16 @@
 
 #include "base/checked.h"
 #include "base/log.h"
+#include "model/warm_up.h"
 
 namespace orlop::api {
 namespace {
 
-// Rows of logits held at once: a step with more slices them.
-constexpr int32_t logit_rows = 32;
+// Rows of logits held at once: a step with more slices them. On a GPU a slice is a pass over the head's
+// weights: there all sequences of a step, up to a number, have their rows at once.
+constexpr int32_t logit_rows = 32, own_memory_logit_rows = 512;
+// The KV cache's part of the memory that is left: of memory that others need too, and of a GPU's.
+constexpr double kv_fraction = 0.25, own_memory_kv_fraction = 0.9;
 
 uint64_t bytes_of_files(const Checkpoint& c) {
   uint64_t sum = 0;
@@ -24,16 +28,40 @@ void stop_if_cancelled(const LoadProgress* progress) {
     fail(Status::cancelled, "the engine was released while it loaded");
 }
 
+// n_gpu_layers is checked against the model: all of them, or none on the CPU.
+void check_gpu_layers(const EngineConfig& config, const Config& model, bool gpu) {
+  if (!config.gpu_layers) return;
+  if (!gpu && *config.gpu_layers > 0)
+    fail(Status::invalid_argument, "n_gpu_layers: ", *config.gpu_layers, " layers on a GPU, and device is \"", config.device, "\"");
+  if (gpu && *config.gpu_layers < model.layers)
+    fail(Status::unsupported, "n_gpu_layers: ", *config.gpu_layers, " of the model's ", model.layers,
+         " layers: a model that is split between GPU and CPU is not supported yet; leave it out for all layers on the GPU, or take device \"cpu\"");
+}
+
+// The memory that is left once the largest step has run, and what it took for good is taken.
+uint64_t left_after_warm_up(Model& model, const Device& device) {
+  try {
+    model.allocate_cache(warm_up_pages(model));
+    warm_up(model);
+    model.allocate_cache(std::vector<int64_t>(model.groups().size(), 0));
+  } catch (const Error& e) {
+    fail(e.status(), "the first step of step_tokens ", model.limits().max_rows, " and max_running_seqs ", model.limits().max_seqs,
+         " does not fit beside ", model.weight_bytes(), " bytes of weights and ", model.workspace_bytes(), " of workspace: ", e.text());
+  }
+  // The seats are taken already.
+  return device.memory_available() + model.seat_bytes() * static_cast<size_t>(model.limits().max_seqs);
+}
+
 // Sizes that were left out and depend on others.
-void settle(EngineConfig& config, const Config& model, const Device& device) {
+void settle(EngineConfig& config, const Config& model, Backend& backend) {
   constexpr int64_t most = 65536;
   const int64_t context = config.max_context.value_or(model.max_position);
   if (!config.step_tokens)
     config.step_tokens =
-        config.chunked ? 512
+        config.chunked ? (backend.own_memory() ? 2048 : 512)
                        : static_cast<int32_t>(std::min(most, context + config.max_running_seqs));
   const auto memory = static_cast<int64_t>(
-      std::min<uint64_t>(device.memory_available(), uint64_t{1} << 60));
+      std::min<uint64_t>(backend.host_memory(), uint64_t{1} << 60));
   if (config.host_tier && !config.host_tier_bytes)
     config.host_tier_bytes = std::min(int64_t{1} << 30, memory / 2);
   if (config.host_tier && config.host_tier_bytes > memory)
@@ -51,6 +79,7 @@ std::shared_ptr<Core> Core::load(const EngineConfig& given, LoadProgress* progre
   BackendOptions backend_options;
   backend_options.device = config.device;
   backend_options.threads = config.threads;
+  backend_options.deterministic = config.deterministic;
   core->backend_ = make_backend(backend_options);
   core->exec_ = core->backend_->exec();
 
@@ -61,7 +90,9 @@ std::shared_ptr<Core> Core::load(const EngineConfig& given, LoadProgress* progre
   stop_if_cancelled(progress);
   core->defaults_ = sampling_defaults(read_generation_defaults(*checkpoint));
   const Config model_config = read_config(*checkpoint);
-  settle(config, model_config, *core->exec_.device);
+  const bool own_memory = core->backend_->own_memory();
+  settle(config, model_config, *core->backend_);
+  check_gpu_layers(config, model_config, own_memory);
 
   ModelLimits limits;
   const std::optional<Compute> stated = stated_compute(*checkpoint, config.quant);
@@ -76,11 +107,14 @@ std::shared_ptr<Core> Core::load(const EngineConfig& given, LoadProgress* progre
   const bool shrinks = config.quant.kind == QuantOptions::Kind::dynamic;
   const uint64_t weights =
       shrinks ? core->file_bytes_ / 16 * static_cast<uint64_t>(config.quant.bits + 1) : core->file_bytes_;
-  core->kv_ = plan_kv(config, model_config, core->exec_, limits.kv_type, weights);
+  const uint64_t free = core->exec_.device->memory_available();
+  const double fraction = own_memory ? own_memory_kv_fraction : kv_fraction;
+  core->kv_ = plan_kv(config, model_config, core->exec_, limits.kv_type, free > weights ? free - weights : 0, fraction);
   limits.max_rows = config.step_tokens;
   limits.max_seqs = config.max_running_seqs;
   limits.max_context = core->kv_.max_context;
-  limits.max_logit_rows = std::min(logit_rows, config.step_tokens);
+  limits.max_logit_rows = std::min(
+      own_memory ? std::clamp(config.max_running_seqs, logit_rows, own_memory_logit_rows) : logit_rows, config.step_tokens);
   limits.page_tokens = config.block_size;
   core->model_ = load_model(checkpoint, core->exec_, limits, progress);
   core->identity_ = ModelIdentity(*checkpoint);
@@ -99,6 +133,9 @@ std::shared_ptr<Core> Core::load(const EngineConfig& given, LoadProgress* progre
   if (config.guides_ready) core->guides_->prepare();
 
   EngineOptions options;
+  if (own_memory && !config.kv_bytes)
+    core->kv_ = plan_kv(config, model_config, core->exec_, limits.kv_type,
+                        left_after_warm_up(*core->model_, *core->exec_.device), fraction);
   options.step_tokens = config.step_tokens;
   options.max_running = config.max_running_seqs;
   options.max_waiting = config.max_waiting;

@@ -25,12 +25,17 @@ class Backend {
   virtual int threads() const = 0;
   virtual std::string threads_why() const = 0;
   virtual std::string describe() const = 0;     // kernels chosen, in words
+  // The device's memory is its own and taken when it is asked for, so that a KV cache gets what is left in the end.
+  virtual bool own_memory() const { return false; }
+  virtual size_t host_memory() { return exec().device->memory_available(); }  // as Device::memory_available
   virtual const DeviceCounters* counters() const { return nullptr; }  // null: it does not count
 };
 
 struct BackendOptions {
   std::string device = "cpu";
   int threads = 0;  // 0: chosen from the machine
+  // A request's bits depend on itself alone; else (where that costs speed: cuda) equal batches have equal bits.
+  bool deterministic = true;
 };
 // Error(unsupported | not_found) names the device. The only function that names backends.
 std::unique_ptr<Backend> make_backend(const BackendOptions& options);

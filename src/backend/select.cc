@@ -14,7 +14,7 @@ std::unique_ptr<Backend> make_backend(const BackendOptions& options) {
   if (options.device == "guard") return guard::make_backend(options.threads);
   if (options.device == "cuda" || options.device.rfind("cuda:", 0) == 0) {
 #ifdef ORLOP_WITH_CUDA
-    return cuda::make_backend(options.device, options.threads);
+    return cuda::make_backend(options.device, options.threads, !options.deterministic);
 #else
     fail(Status::unsupported, "device \"", options.device, "\": this build has no CUDA backend");
 #endif

@@ -10,10 +10,16 @@
 namespace orlop {
 
 void linear(const Step& s, const Linear& w, const float* x, float* out, int64_t rows,
-            bool accumulate) {
+            const LinearUse& use) {
   ops::matmul(s.exec, {.desc = &w.desc, .packed = w.packed, .x = x, .x_stride = w.desc.k,
                        .out = out, .out_stride = w.desc.n(), .m = rows, .bias = w.bias,
-                       .accumulate = accumulate, .workspace = s.work.scratch});
+                       .accumulate = use.accumulate, .workspace = s.work.scratch,
+                       .norm_weight = use.norm, .norm_eps = s.config.norm_eps, .normed = s.work.h,
+                       .narrow_x = use.narrow_x, .narrow_out = use.narrow_out});
+}
+
+bool narrow_for(const Step& s, const Linear& reader) {
+  return s.exec.kernels->narrow && reader.desc.compute != Compute::fp32;
 }
 
 namespace {
@@ -42,7 +48,7 @@ class Decoder final : public Model {
   size_t weight_bytes() const override { return weights_.bytes; }
   WeightFacts weight_facts() const override { return weights_.facts; }
   size_t workspace_bytes() const override {
-    return storage_.bytes() + 2 * staging_.bytes() + results_.bytes();
+    return storage_.bytes() + 2 * staging_.bytes() + results_.bytes() + top_.bytes();
   }
   void allocate_cache(const std::vector<int64_t>& pages) override {
     cache_.allocate(pages, limits_.max_seqs);
@@ -71,7 +77,8 @@ class Decoder final : public Model {
                             .scale = rope_scale_, .rows = rows, .half = rope_half_,
                             .cos = work_.cos, .sin = work_.sin});
     ops::embed(exec_, {.desc = &weights_.embed.desc, .packed = weights_.embed.packed,
-                       .ids = device_batch_.tokens, .scale = 1.0f, .out = work_.x, .rows = rows});
+                       .ids = device_batch_.tokens, .scale = 1.0f, .out = work_.x, .rows = rows,
+                       .previous = results_.as<SampleResult>()});
     for (int32_t i = 0; i < config_.layers; ++i) {
       const LayerWeights& layer = weights_.layers[static_cast<size_t>(i)];
       attention_block(step, layer, i);
@@ -92,8 +99,7 @@ class Decoder final : public Model {
     slice_begin_ = begin;
     slice_rows_ = count;
     const Step step{exec_, config_, cache_, work_, device_batch_, rope_half_};
-    linear(step, weights_.head, work_.h + int64_t{begin} * config_.dim, work_.logits, count,
-           false);
+    linear(step, weights_.head, work_.h + int64_t{begin} * config_.dim, work_.logits, count);
     return work_.logits;
   }
 
@@ -113,26 +119,27 @@ class Decoder final : public Model {
                            sizeof(float) * static_cast<size_t>(count) * static_cast<size_t>(config_.dim));
   }
 
-  void sample(SampleResult* results, TokenLogprob* top, int32_t top_stride) override {
+  uint64_t sample_later(SampleResult* results, TokenLogprob* top, int32_t top_stride) override {
     if (!device_batch_.samples || top_stride < 0 || (top_stride > 0 && !top))
       fail(Status::internal, "sample: the batch says nothing of its rows, or no room for the best");
     const auto rows = static_cast<size_t>(slice_rows_);
-    if (rows == 0) return;
-    const size_t result_bytes = round_up(sizeof(SampleResult) * rows, size_t{64});
+    if (rows == 0) return mark();
     const size_t top_bytes = sizeof(TokenLogprob) * rows * static_cast<size_t>(top_stride);
-    if (results_.bytes() < result_bytes + top_bytes)
-      results_ = DeviceBuffer(*exec_.device, result_bytes + top_bytes);
-    auto* device_results = results_.as<SampleResult>();
-    auto* device_top =
-        top_bytes ? reinterpret_cast<TokenLogprob*>(results_.as<std::byte>() + result_bytes)
-                  : nullptr;
+    if (top_.bytes() < top_bytes) top_ = DeviceBuffer(*exec_.device, top_bytes);
+    SampleResult* const drawn = results_.as<SampleResult>() + slice_begin_;
     ops::sample(exec_, {.logits = work_.logits, .logits_stride = config_.vocab,
                         .rows = slice_rows_, .vocab = config_.vocab,
-                        .params = device_batch_.samples + slice_begin_, .results = device_results,
-                        .top = device_top, .top_stride = top_stride, .workspace = work_.scratch});
-    exec_.device->download(results, device_results, sizeof(SampleResult) * rows);
-    if (top_bytes) exec_.device->download(top, device_top, top_bytes);
+                        .params = device_batch_.samples + slice_begin_, .results = drawn,
+                        .top = top_bytes ? top_.as<TokenLogprob>() : nullptr,
+                        .top_stride = top_stride, .workspace = work_.scratch});
+    const uint64_t ticket =
+        exec_.device->download_later(results, drawn, sizeof(SampleResult) * rows);
+    return top_bytes ? exec_.device->download_later(top, top_.data(), top_bytes) : ticket;
   }
+
+  uint64_t mark() override { return exec_.device->download_later(nullptr, nullptr, 0); }
+  void wait(uint64_t ticket) override { exec_.device->wait(ticket); }
+  bool asynchronous() const override { return exec_.device->asynchronous(); }
 
  private:
   size_t max_pages() const {
@@ -194,12 +201,16 @@ class Decoder final : public Model {
     return staging_.add(std::span<const SampleRow>(rows_.data(), samples.size()));
   }
 
-  void check_batch(const Batch& b) const {
+  // kept: rows of the batch before.
+  void check_batch(const Batch& b, int32_t kept) const {
     const auto rows = checked_cast<int32_t>(b.tokens.size(), "batch rows");
     if (rows > limits_.max_rows || b.positions.size() != b.tokens.size() ||
         b.logit_rows.size() > b.tokens.size() || b.max_context > limits_.max_context)
       fail(Status::internal, "batch of ", rows, " rows up to position ", b.max_context,
            " exceeds the limits set at load");
+    for (const int32_t t : b.tokens)
+      if (t < -kept)
+        fail(Status::internal, "batch: the token of row ", -1 - t, " of the step before, which kept ", kept);
     if (!b.samples.empty() && b.samples.size() != b.logit_rows.size())
       fail(Status::internal, "batch: ", b.samples.size(), " entries of what to sample for ",
            b.logit_rows.size(), " rows");
@@ -215,8 +226,9 @@ class Decoder final : public Model {
   }
 
   void upload_batch(const Batch& b) {
-    check_batch(b);
+    const int32_t kept = device_batch_.logit_row_count;
     device_batch_ = {};
+    check_batch(b, kept);
     slice_begin_ = slice_rows_ = 0;
     if (b.tokens.empty()) return;
     staging_.reserve(batch_bytes(sampling_bytes(b.samples)));
@@ -283,12 +295,11 @@ class Decoder final : public Model {
     work_.scratch = at;
     rows_.resize(rows);
     masks_.reserve(static_cast<size_t>(limits_.max_seqs));
+    results_ = DeviceBuffer(*exec_.device, rows * sizeof(SampleResult));
     // Room for the best 32 of every row, or for one row of the whole vocabulary.
-    const auto logit_rows = static_cast<size_t>(limits_.max_logit_rows);
-    results_ = DeviceBuffer(
-        *exec_.device, round_up(logit_rows * sizeof(SampleResult), size_t{64}) +
-                           std::max(logit_rows * 32, static_cast<size_t>(config_.vocab)) *
-                               sizeof(TokenLogprob));
+    top_ = DeviceBuffer(*exec_.device, std::max(static_cast<size_t>(limits_.max_logit_rows) * 32,
+                                                static_cast<size_t>(config_.vocab)) *
+                                           sizeof(TokenLogprob));
   }
 
   void upload_rope() {
@@ -311,7 +322,8 @@ class Decoder final : public Model {
   int32_t rope_half_ = 0;
   float rope_scale_ = 1.0f;
   Staging staging_;
-  DeviceBuffer results_;         // of a slice: what was drawn, then the best tokens
+  DeviceBuffer results_;         // [max_rows] what the kept rows drew; the next step's tokens may lie here
+  DeviceBuffer top_;             // of a slice: the best tokens
   std::vector<SampleRow> rows_;  // [max_rows] on their way to the device
   std::vector<const uint32_t*> masks_;  // host memory, to be taken; at most max_seqs
   DeviceBuffer mask_storage_;           // [max_seqs, mask_bytes()], from the first mask on

@@ -8,7 +8,8 @@
 
 namespace orlop {
 
-// Activation buffers, all float32 device memory, sized by ModelLimits at load.
+// Activation buffers, device memory, sized by ModelLimits at load; float32, attended and ffn narrow where
+// the backend allows it.
 struct Workspace {
   float* x = nullptr;       // [rows, dim] the residual stream
   float* h = nullptr;       // [rows, dim] its normed copy; after the layers, the kept rows
@@ -48,9 +49,16 @@ struct Step {
   int32_t rope_half;
 };
 
+struct LinearUse {
+  bool accumulate = false;
+  const float* norm = nullptr;  // [k]: x is normed first
+  bool narrow_x = false, narrow_out = false;  // see MatmulArgs
+};
 // x W^T (+ bias) of this step's rows; the one way a linear layer is applied.
 void linear(const Step& step, const Linear& weights, const float* x, float* out, int64_t rows,
-            bool accumulate);
+            const LinearUse& use = {});
+// Whether what only `reader` reads may be narrow.
+bool narrow_for(const Step& step, const Linear& reader);
 
 // The decoder's blocks (block/): each reads and updates the residual stream work.x.
 void attention_block(const Step& step, const LayerWeights& weights, int32_t layer);

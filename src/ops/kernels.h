@@ -77,6 +77,12 @@ struct MatmulArgs {
   const float* bias;  // [n] or null; gated: [2 n], of gate and of up, added before the gate
   bool accumulate;    // out += x W^T (+ bias); else out =
   void* workspace;    // at least matmul_workspace(desc, m) bytes
+  // [k] or null: x is normed first, as NormArgs says; into `normed` [m, k] where the kernel does not do it
+  // itself (Kernels::norms).
+  const float* norm_weight = nullptr;
+  float norm_eps = 0;
+  float* normed = nullptr;
+  bool narrow_x = false, narrow_out = false;  // rows of bf16, where Kernels::narrow allows it; strides in elements as ever
 };
 
 // ---- attention and cache -------------------------------------------------------------------
@@ -167,6 +173,7 @@ struct AttentionArgs {
   float scale;
   int32_t window;   // 0: all earlier keys; w: positions > p - w
   void* workspace;  // at least attention_workspace(...) bytes
+  bool narrow_out = false;  // rows of bf16, where Kernels::narrow allows it
 };
 
 // ---- small ops -----------------------------------------------------------------------------
@@ -181,13 +188,28 @@ struct NormArgs {  // out = x / sqrt(mean(x^2) + eps) * weight
   int64_t rows, dim;
 };
 
+struct SampleResult {
+  int32_t token;
+  float logprob;  // raw distribution; NaN logits give token -1
+};
+
 struct EmbedArgs {
   const LinearDesc* desc;  // host; one part
   const void* packed;
-  const int32_t* ids;  // [rows], each in [0, n)
+  // [rows], each in [0, n); or below 0: -1 - i stands for the token of previous[i], where token -1 (nothing
+  // could be drawn; nobody looks at what comes of it) is taken as 0.
+  const int32_t* ids;
   float scale;
   float* out;  // [rows, k]
   int64_t rows;
+  const SampleResult* previous = nullptr;  // what the step before drew
+
+  [[gnu::always_inline]] inline int32_t id(int64_t row) const {
+    const int32_t named = ids[row];
+    if (named >= 0) return named;
+    const int32_t drawn = previous[-1 - named].token;
+    return drawn < 0 ? 0 : drawn;
+  }
 };
 
 struct GatherArgs {  // out[i] = x[index[i]]
@@ -229,10 +251,6 @@ struct SampleRow {
   int32_t n_logprobs;  // top entries wanted; -1: the whole vocabulary, by id; -2: none at all
   int32_t given;       // >= 0: do not draw, report this token's logprob (prompt_logprobs)
 };
-struct SampleResult {
-  int32_t token;
-  float logprob;  // raw distribution; NaN logits give token -1
-};
 struct SampleArgs {
   const float* logits;  // [rows, vocab]
   int64_t logits_stride;
@@ -249,6 +267,9 @@ struct SampleArgs {
 struct Kernels {
   const char* backend;       // "cpu"
   const char* isa;           // "ref", "avx2", "avx512"
+  // matmul norms x itself where it is asked to; what only the next product reads may be bf16 (that product
+  // rounds it to bf16 anyway).
+  bool norms = false, narrow = false;
 
   size_t (*linear_bytes)(const LinearDesc&);
   // Packs output tiles [begin, end) of linear_tiles; tiles are independent (called in parallel).

@@ -75,7 +75,17 @@ void matmul(const Exec& e, const MatmulArgs& a) {
   require(a.desc && a.packed && a.x && a.out, "matmul", "no null argument");
   require(a.m >= 0 && a.x_stride >= a.desc->k && a.out_stride >= a.desc->n(), "matmul",
           "strides cover rows");
-  if (a.m) e.kernels->matmul(e, a);
+  require(e.kernels->narrow || !(a.narrow_x || a.narrow_out), "matmul", "narrow rows where they are allowed");
+  require(!a.norm_weight || e.kernels->norms || a.normed, "matmul", "room for what is normed");
+  if (!a.m) return;
+  if (!a.norm_weight || e.kernels->norms) return e.kernels->matmul(e, a);
+  norm(e, {.x = a.x, .x_stride = a.x_stride, .weight = a.norm_weight, .eps = a.norm_eps, .out = a.normed,
+           .out_stride = a.desc->k, .rows = a.m, .dim = a.desc->k});
+  MatmulArgs plain = a;
+  plain.x = a.normed;
+  plain.x_stride = a.desc->k;
+  plain.norm_weight = nullptr;
+  e.kernels->matmul(e, plain);
 }
 
 void embed(const Exec& e, const EmbedArgs& a) {
@@ -109,6 +119,7 @@ void attention(const Exec& e, const AttentionArgs& a) {
   const int64_t width = int64_t{a.heads} * a.kv.head_dim;
   require(a.q_stride >= width && a.out_stride >= width, "attention", "strides cover rows");
   require(a.q && a.out && a.seqs && a.page_table && a.pages, "attention", "no null argument");
+  require(e.kernels->narrow || !a.narrow_out, "attention", "narrow rows where they are allowed");
   require(a.window >= 0 && a.max_context > 0, "attention", "window and context are positive");
   if (e.kernels->kv_tail_bytes(a.kv))
     require(a.k && a.tails && a.k_stride >= int64_t{a.kv.kv_heads} * a.kv.head_dim, "attention",

@@ -6,6 +6,7 @@
 #include "backend/cpu/linear.h"
 #include "backend/cpu/ops.h"
 #include "base/error.h"
+#include "base/half.h"
 #include "matmul_rig.h"
 
 using namespace orlop;
@@ -126,6 +127,72 @@ void products(Compute compute, int rounds) {
 
 TEST(products_in_fp32) { products(Compute::fp32, 60); }
 TEST(products_in_bf16) { products(Compute::bf16, 200); }
+
+float rounded(float v) { return bf16_to_f32(f32_to_bf16(v)); }
+
+// What the model's layers ask for: rows long enough to be shared by several blocks, inputs normed by the product
+// or narrow, gates, narrow outputs; every number of rows around those at which another kernel runs.
+void layer_products() {
+  const int64_t ks[] = {576, 1536, 2048, 4096, 8192, 14336}, ms[] = {1, 2, 3, 8, 9, 16, 17, 31, 32, 33, 70};
+  const FileType types[] = {FileType::bf16, FileType::q4_0, FileType::q4_k, FileType::q8_0, FileType::q6_k, FileType::q5_1, FileType::iq4_nl};
+  for (const int64_t k : ks)
+    for (const FileType type : types) {
+      if (k % info(type).block_elems) continue;
+      const bool gated = pick(0, 1), aligned = pick(0, 1);
+      const int64_t n = aligned ? 16 * pick(1, 6) : pick(1, 90);
+      std::vector<std::pair<FileType, int64_t>> parts = {{type, n}};
+      if (gated) parts.push_back({type, n});
+      const Layer layer(k, parts, Compute::bf16, gated ? Glu::silu : Glu::none, false);
+      const GpuLayer on_gpu(layer);
+      const int64_t out_n = layer.desc.n();
+      const int64_t most = 70;
+      std::vector<float> x(static_cast<size_t>(most * k)), weight(static_cast<size_t>(k));
+      for (float& v : x) v = uniform(-1, 1);
+      for (float& v : weight) v = uniform(0.5f, 1.5f);
+      for (const bool normed : {false, true}) {
+        std::vector<float> input = x;
+        if (normed) cpu::ref::norm({x.data(), k, weight.data(), 1e-5f, input.data(), k, most, k}, 0, most);
+        for (float& v : input) v = rounded(v);
+        const auto want = apply(cpu::matmul_ref, layer, input, most);
+        std::vector<uint16_t> narrow;
+        for (const float v : input) narrow.push_back(f32_to_bf16(v));
+        On<float> dx(x), dw(weight);
+        On<uint16_t> dn(narrow);
+        double scale = 1;
+        for (const float v : want) scale = std::max(scale, static_cast<double>(std::fabs(v)));
+        std::vector<float> first;
+        for (const int64_t m : ms) {
+          const bool narrow_x = !normed && m % 2, narrow_out = gated && m % 3 == 0;
+          On<float> out(static_cast<size_t>(m * out_n), 0x7f), room(static_cast<size_t>(m * k), 0xff);
+          On<unsigned char> work(gpu().exec().kernels->matmul_workspace(on_gpu.desc, m), 0xff);
+          MatmulArgs a{&on_gpu.desc, on_gpu.packed.at(), narrow_x ? reinterpret_cast<const float*>(dn.at()) : dx.at(), k, out.at(), out_n, m, nullptr, false, work.at()};
+          a.narrow_x = narrow_x;
+          a.narrow_out = narrow_out;
+          if (normed) a.norm_weight = dw.at(), a.norm_eps = 1e-5f, a.normed = room.at();
+          gpu().exec().kernels->matmul(gpu().exec(), a);
+          work.read();
+          std::vector<float> got = out.read();
+          if (narrow_out) {
+            std::vector<uint16_t> halves(got.size() * 2);
+            std::memcpy(halves.data(), got.data(), got.size() * 4);
+            for (size_t i = 0; i < got.size(); ++i) got[i] = bf16_to_f32(halves[i]);
+          }
+          double worst = 0;
+          for (size_t i = 0; i < got.size(); ++i)
+            worst = std::max(worst, static_cast<double>(std::fabs(want[i] - got[i])) - (narrow_out ? 0.004 * static_cast<double>(std::fabs(want[i])) : 0));
+          // A normed value may be rounded to its other neighbour.
+          const bool close = worst <= (normed ? 1e-3 : 2e-5) * scale;
+          if (!close) std::printf("%s k %d n %d m %d gated %d normed %d: off by %g of %g\n", info(type).name, int(k), int(n), int(m), gated, normed, worst, scale);
+          CHECK(close);
+          if (m == 1)
+            first = got;
+          else if (!narrow_out)
+            CHECK(std::memcmp(first.data(), got.data(), first.size() * 4) == 0);
+        }
+      }
+    }
+}
+TEST(layers_products) { layer_products(); }
 
 TEST(norm_and_gather) {
   for (int round = 0; round < 20; ++round) {

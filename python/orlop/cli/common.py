@@ -159,6 +159,10 @@ _engine: dict[str, dict[str, Any]] = {
     "kv_dtype": {"help": "what the KV cache stores: bf16, fp16, int8, uint4 or fp32"},
     "kv_bytes": {"type": positive, "help": "bytes of the KV cache"},
     "block_size": {"type": positive, "help": "tokens a KV page"},
+    "deterministic": {
+        "type": yes_or_no,
+        "help": "cuda: answers depend on the request alone (default); false: faster, only equal batches answer alike",
+    },
     "threads": {"type": positive, "help": "default: from cores and quota"},
     "max_context": {"type": positive, "help": "tokens of one sequence"},
     "max_running_seqs": {"type": positive, "help": "sequences of one step"},

@@ -44,6 +44,13 @@ __device__ inline void weights(float state_max, float add_max, float& max, float
   add = expf(add_max - base);
 }
 
+__device__ inline void put_output(const AttentionArgs& a, int64_t at, float v) {
+  if (a.narrow_out)
+    reinterpret_cast<__nv_bfloat16*>(a.out)[at] = __float2bfloat16_rn(v);
+  else
+    a.out[at] = v;
+}
+
 __device__ int find_sequence(const AttentionSeq* seqs, int32_t count, int32_t row) {
   int32_t low = 0, high = count - 1;  // the last that begins at or before the row, rows ascend
   while (low < high) {
@@ -59,6 +66,7 @@ __device__ int find_sequence(const AttentionSeq* seqs, int32_t count, int32_t ro
 // grid: [rows, kv heads * tiles of heads, chunks or 1]
 template <class T>
 __global__ void __launch_bounds__(threads) attend(AttentionArgs a, int32_t tiles, float* partials, int32_t chunks) {
+  wait_inputs();
   extern __shared__ float shared[];
   const int32_t dims = a.kv.head_dim, group = a.heads / a.kv.kv_heads;
   const int32_t row = blockIdx.x, kv_head = blockIdx.y / tiles, first = blockIdx.y % tiles * head_tile;
@@ -171,11 +179,12 @@ __global__ void __launch_bounds__(threads) attend(AttentionArgs a, int32_t tiles
     __syncthreads();
   }
   for (int i = threadIdx.x; i < heads * dims; i += threads)
-    a.out[row * a.out_stride + int64_t{head} * dims + i] = state[i] / bottom[i / dims];
+    put_output(a, row * a.out_stride + int64_t{head} * dims + i, state[i] / bottom[i / dims]);
 }
 
 // grid: [rows, heads]; what attend left of each chunk, in ascending order.
 __global__ void fold(AttentionArgs a, const float* partials, int32_t chunks) {
+  wait_inputs();
   const int32_t row = blockIdx.x, head = blockIdx.y, dims = a.kv.head_dim;
   const AttentionSeq seq = a.seqs[find_sequence(a.seqs, a.seq_count, row)];
   const int32_t position = seq.pos_begin + row - seq.row_begin;
@@ -191,7 +200,7 @@ __global__ void fold(AttentionArgs a, const float* partials, int32_t chunks) {
       value = value * keep + record[4 + d] * add;
       top = max;
     }
-    a.out[row * a.out_stride + int64_t{head} * dims + d] = value / bottom;
+    put_output(a, row * a.out_stride + int64_t{head} * dims + d, value / bottom);
   }
 }
 
@@ -210,10 +219,9 @@ void run(Context* c, const AttentionArgs& given, PluginStatus* status) {
   const int32_t chunks = (given.max_context + attention_chunk - 1) / attention_chunk;
   const bool split = a.rows <= split_rows && chunks > 1;
   auto* partials = split ? static_cast<float*>(a.workspace) : nullptr;
-  launch(c, attend<T>, dim3(blocks(a.rows, 1), static_cast<unsigned>(a.kv.kv_heads * tiles), split ? static_cast<unsigned>(chunks) : 1u),
-         dim3(threads), shared, a, tiles, partials, chunks);
+  launch(c, attend<T>, Shape{dim3(blocks(a.rows, 1), static_cast<unsigned>(a.kv.kv_heads * tiles), split ? static_cast<unsigned>(chunks) : 1u), dim3(threads), shared}, a, tiles, partials, chunks);
   if (split)
-    launch(c, fold, dim3(blocks(a.rows, 1), static_cast<unsigned>(a.heads)), dim3(128), 0, a, static_cast<const float*>(partials), chunks);
+    launch(c, fold, Shape{dim3(blocks(a.rows, 1), static_cast<unsigned>(a.heads)), dim3(128)}, a, static_cast<const float*>(partials), chunks);
 }
 
 }  // namespace

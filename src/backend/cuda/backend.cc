@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/machine.h"
 #include "backend/cpu/threads.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/pack.h"
@@ -64,9 +65,9 @@ void check(const PluginStatus& status) {
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(const Plugin& plugin, int32_t index) : plugin_(plugin) {
+  CudaDevice(const Plugin& plugin, int32_t index, bool fast) : plugin_(plugin) {
     PluginStatus status;
-    plugin_.open(index, &context_, &info_, &status);
+    plugin_.open(index, fast, &context_, &info_, &status);
     check(status);
   }
   ~CudaDevice() override { plugin_.close(context_); }
@@ -96,6 +97,13 @@ class CudaDevice final : public Device {
   void download(void* to_host, const void* from, size_t bytes) override {
     if (bytes) call(plugin_.download, to_host, from, bytes);
   }
+  uint64_t download_later(void* to_host, const void* from, size_t bytes) override {
+    uint64_t ticket = 0;
+    call(plugin_.download_later, to_host, from, bytes, &ticket);
+    return ticket;
+  }
+  void wait(uint64_t ticket) override { call(plugin_.wait, ticket); }
+  bool asynchronous() const override { return true; }
   void copy(void* to, const void* from, size_t bytes) override {
     if (bytes) call(plugin_.copy, to, from, bytes);
   }
@@ -158,10 +166,33 @@ void call(const Exec& exec, const Args& args) {
   check(status);
 }
 
+// A lane that the calling thread has.
+class OnLane {
+ public:
+  explicit OnLane(const CudaDevice& device) : device_(device) {
+    PluginStatus status;
+    device.plugin().enter_lane(device.context(), &lane_, &status);
+    check(status);
+  }
+  ~OnLane() { device_.plugin().leave_lane(device_.context(), lane_); }
+  OnLane(const OnLane&) = delete;
+  OnLane& operator=(const OnLane&) = delete;
+
+  void load(void* to, const void* from, size_t bytes) {
+    PluginStatus status;
+    device_.plugin().load(device_.context(), lane_, to, from, bytes, &status);
+    check(status);
+  }
+
+ private:
+  const CudaDevice& device_;
+  Lane* lane_ = nullptr;
+};
+
 void pack(const LinearDesc& desc, const LinearSource& source, int64_t begin, int64_t end, void* packed) {
-  CudaDevice& device = CudaDevice::of(packed);
+  OnLane lane(CudaDevice::of(packed));
   pack_tiles(desc, source, begin, end, [&](int64_t at, const void* from, size_t bytes) {
-    device.upload(static_cast<unsigned char*>(packed) + at, from, bytes);
+    lane.load(static_cast<unsigned char*>(packed) + at, from, bytes);
   });
 }
 
@@ -180,6 +211,7 @@ Kernels make_table() {
   Kernels k{};
   k.backend = "cuda";
   k.isa = "cuda";
+  k.norms = k.narrow = true;
   k.linear_bytes = linear_bytes;
   k.linear_tiles = linear_tiles;
   k.linear_pack = pack;
@@ -202,13 +234,15 @@ Kernels make_table() {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(int32_t index, cpu::ThreadChoice choice)
-      : kernels_(make_table()), device_(plugin(), index), choice_(std::move(choice)) {}
+  CudaBackend(int32_t index, bool fast, cpu::ThreadChoice choice)
+      : kernels_(make_table()), device_(plugin(), index, fast), choice_(std::move(choice)) {}
 
   Exec exec() override { return {&kernels_, &device_, &device_, choice_.threads}; }
   Compute default_compute() const override { return Compute::bf16; }
   int threads() const override { return choice_.threads; }
   std::string threads_why() const override { return choice_.why; }
+  bool own_memory() const override { return true; }
+  size_t host_memory() override { return static_cast<size_t>(cpu::memory_available("")); }
   std::string describe() const override {
     const GpuInfo& i = device_.info();
     return cat("cuda: ", i.name, ", compute capability ", i.major, ".", i.minor, ", ", i.multiprocessors, " multiprocessors, ",
@@ -223,7 +257,7 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_backend(const std::string& device, int threads) {
+std::unique_ptr<Backend> make_backend(const std::string& device, int threads, bool fast) {
   int32_t index = 0;
   if (device.size() > 5) {
     const char* end = device.data() + device.size();
@@ -233,12 +267,12 @@ std::unique_ptr<Backend> make_backend(const std::string& device, int threads) {
   }
   cpu::ThreadChoice choice = cpu::default_threads();
   if (threads > 0) choice = {threads, cat("as asked; ", choice.why)};
-  return std::make_unique<CudaBackend>(index, std::move(choice));
+  return std::make_unique<CudaBackend>(index, fast, std::move(choice));
 }
 
 bool available() {
   try {
-    CudaDevice device(plugin(), 0);
+    CudaDevice device(plugin(), 0, false);
     return true;
   } catch (const Error&) {
     return false;

@@ -12,24 +12,39 @@
 #define ORLOP_BOTH __host__ __device__
 #include "backend/cuda/layout.h"
 #include "backend/cuda/plugin.h"
+#include "backend/cuda/transfers.cuh"
 
 namespace orlop::cuda {
 
+struct Shape {
+  dim3 grid, block;
+  size_t shared = 0;       // bytes, dynamic
+  unsigned cluster = 1;    // blocks, along x
+};
+
+// A library's kernels: started on the stream, which may be in capture, with the arguments it was added with.
+using Library = void (*)(cudaStream_t, const void* args, PluginStatus*);
+
 // Kernels wait in a list until something needs their results or changes their inputs. A list that was seen
 // before, to the byte, runs as one captured graph: a decode step launches hundreds of kernels, and launching
-// them one by one takes longer than they do.
+// them one by one takes longer than they do. Each may begin while the one before it runs (programmatic
+// dependent launch): see wait_inputs().
 class Launches {
  public:
-  void add(const void* kernel, dim3 grid, dim3 block, size_t shared, const void* const* params, const size_t* sizes, int count);
+  void add(const void* kernel, const Shape& shape, const void* const* params, const size_t* sizes, int count);
+  void add(Library library, const void* args, size_t size);
+  void allow_early(bool yes) { early_ = yes; }  // kernels beside those before them
   void run(cudaStream_t stream, PluginStatus* status);  // all that wait
   void clear();                                         // graphs too
 
  private:
   struct Head {  // then each parameter, in whole words
-    const void* kernel;
+    const void* kernel;  // null: the library's
+    Library library;
     uint32_t grid[3], block[3];
-    uint64_t shared, params;  // bytes of all parameters
+    uint64_t shared, cluster, params;  // words of all parameters
   };
+  void put(const Head& head, const void* const* params, const size_t* sizes, int count);
   struct Known {
     uint64_t hash = 0, used = 0;
     std::vector<uint64_t> list;
@@ -40,17 +55,27 @@ class Launches {
   std::vector<uint64_t> list_;
   int count_ = 0;
   bool lost_ = false;  // a kernel did not fit into memory
+  bool early_ = false;
   std::vector<Known> known_;
   uint64_t clock_ = 0;
 };
+
+struct Products;
 
 struct Context {
   int32_t index = 0;
   cudaStream_t stream = nullptr;
   int32_t multiprocessors = 0;
+  int32_t capability = 0;   // 10 * major + minor
+  size_t block_shared = 0;  // bytes that a block may have
+  // Equal batches have equal bits, nothing more; else an output row depends on its own inputs alone.
+  bool fast = false;
+  Transfers transfers;
   std::mutex mutex;  // guards what follows
   Launches launches;
   size_t attention_shared[3] = {};  // bytes that its kernels may use, by type
+  Products* products = nullptr;  // see gemm.cuh
+  bool no_products = false;             // asked for, and not there
 };
 
 // Keeps the first failure. The numbers: Status::out_of_memory, Status::internal.
@@ -82,15 +107,43 @@ class Here {
 
 // Puts a kernel into the list of those to run on the context's stream.
 template <class... Params, class... Args>
-void launch(Context* c, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, Args... args) {
+void launch(Context* c, void (*kernel)(Params...), const Shape& shape, Args... args) {
   static_assert(sizeof...(Params) == sizeof...(Args));
   [&](Params... params) {
     // Padding inside a struct would make equal lists differ: copies are made over zeros by whoever fills them.
     const void* at[] = {&params...};
     const size_t sizes[] = {sizeof(Params)...};
     const std::lock_guard lock(c->mutex);
-    c->launches.add(reinterpret_cast<const void*>(kernel), grid, block, shared, at, sizes, sizeof...(Params));
+    c->launches.add(reinterpret_cast<const void*>(kernel), shape, at, sizes, sizeof...(Params));
   }(static_cast<Params>(args)...);
+}
+
+// Puts a library's work into the list; Args is plain data without padding.
+template <class Args>
+void launch(Context* c, Library library, const Args& args) {
+  const std::lock_guard lock(c->mutex);
+  c->launches.add(library, &args, sizeof args);
+}
+
+// Allows a kernel more than 48 KB of dynamic shared memory; once for each kernel.
+inline bool allow_shared(Context* c, const void* kernel, size_t bytes, PluginStatus* status) {
+  const Here here(c, status);
+  return here && good(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+                      "shared memory of a kernel", status);
+}
+
+// Every kernel calls it before it reads what an earlier one wrote, or writes at all: until then the kernels
+// before may still run. Weights are never written in a step: they may be read before.
+__device__ inline void wait_inputs() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// The next kernel's blocks may begin, as far as there is room for them; they wait for this kernel's end themselves.
+__device__ inline void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 inline unsigned blocks(int64_t work, int64_t each) { return static_cast<unsigned>((work + each - 1) / each); }

@@ -1,11 +1,12 @@
 // The plugin's table, and memory: allocation, copies, the stream.
 #include "backend/cuda/common.cuh"
 #include "backend/cuda/entries.h"
+#include "backend/cuda/gemm.cuh"
 
 namespace orlop::cuda {
 namespace {
 
-void open(int32_t index, Context** out, GpuInfo* info, PluginStatus* status) {
+void open(int32_t index, bool fast, Context** out, GpuInfo* info, PluginStatus* status) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
@@ -32,9 +33,16 @@ void open(int32_t index, Context** out, GpuInfo* info, PluginStatus* status) {
   }
   c->index = index;
   c->multiprocessors = p.multiProcessorCount;
+  c->capability = 10 * p.major + p.minor;
+  c->block_shared = p.sharedMemPerBlockOptin;
+  c->fast = fast;
+  c->launches.allow_early(p.major >= 9);
   {
     const Here here(c, status);
-    if (!here || !good(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "cudaStreamCreate", status)) {
+    if (!here || !good(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "cudaStreamCreate", status) ||
+        !c->transfers.open(status)) {
+      c->transfers.close();
+      if (c->stream) cudaStreamDestroy(c->stream);
       delete c;
       return;
     }
@@ -54,6 +62,9 @@ void close(Context* c) {
     const Here here(c, &status);
     if (here) {
       c->launches.clear();
+      close_products(c);
+      cudaStreamSynchronize(c->stream);
+      c->transfers.close();
       cudaStreamDestroy(c->stream);
     }
   }
@@ -62,6 +73,8 @@ void close(Context* c) {
 
 // What everything that touches memory begins with: the kernels that were called for go first.
 bool settled(Context* c, PluginStatus* status) {
+  c->transfers.join(c->stream, status);
+  if (status->code) return false;
   const std::lock_guard lock(c->mutex);
   c->launches.run(c->stream, status);
   return status->code == 0;
@@ -95,8 +108,7 @@ void release(Context* c, void* memory) {
 
 void upload(Context* c, void* to, const void* from, size_t bytes, PluginStatus* status) {
   const Here here(c, status);
-  // From pageable memory: it is taken when this returns.
-  if (here && settled(c, status)) good(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, c->stream), "upload", status);
+  if (here && settled(c, status)) c->transfers.upload(c->stream, to, from, bytes, status);
 }
 
 void download(Context* c, void* to, const void* from, size_t bytes, PluginStatus* status) {
@@ -104,6 +116,28 @@ void download(Context* c, void* to, const void* from, size_t bytes, PluginStatus
   if (here && settled(c, status) && good(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c->stream), "download", status))
     good(cudaStreamSynchronize(c->stream), "download", status);
 }
+
+void download_later(Context* c, void* to, const void* from, size_t bytes, uint64_t* ticket, PluginStatus* status) {
+  const Here here(c, status);
+  if (here && settled(c, status)) *ticket = c->transfers.download_later(c->stream, to, from, bytes, status);
+}
+
+void wait(Context* c, uint64_t ticket, PluginStatus* status) {
+  const Here here(c, status);
+  if (here) c->transfers.wait(ticket, status);
+}
+
+void enter_lane(Context* c, Lane** lane, PluginStatus* status) {
+  const Here here(c, status);
+  if (here && settled(c, status)) *lane = c->transfers.enter(c->stream, status);
+}
+
+void load(Context* c, Lane* lane, void* to, const void* from, size_t bytes, PluginStatus* status) {
+  const Here here(c, status);
+  if (here) load_on(lane, to, from, bytes, status);
+}
+
+void leave_lane(Context* c, Lane* lane) { c->transfers.leave(lane); }
 
 void copy(Context* c, void* to, const void* from, size_t bytes, PluginStatus* status) {
   const Here here(c, status);
@@ -129,6 +163,11 @@ const Plugin table = {
     .release = release,
     .upload = upload,
     .download = download,
+    .download_later = download_later,
+    .wait = wait,
+    .enter_lane = enter_lane,
+    .load = load,
+    .leave_lane = leave_lane,
     .copy = copy,
     .fill = fill,
     .memory_free = memory_free,

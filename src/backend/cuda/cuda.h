@@ -7,8 +7,9 @@
 
 namespace orlop::cuda {
 
-// device: "cuda" or "cuda:N". Error(unsupported) where plugin, driver or GPU are missing, saying which.
-std::unique_ptr<Backend> make_backend(const std::string& device, int threads);
+// device: "cuda" or "cuda:N". Error(unsupported) where plugin, driver or GPU are missing, saying which. fast: equal
+// batches have equal bits, nothing more.
+std::unique_ptr<Backend> make_backend(const std::string& device, int threads, bool fast);
 // Whether make_backend("cuda") has a chance: plugin and driver are there and see a GPU.
 bool available();
 

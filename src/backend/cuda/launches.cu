@@ -9,6 +9,7 @@ namespace {
 
 constexpr size_t most_known = 64;  // lists; the one not used for longest goes
 constexpr int worth_a_graph = 8;   // kernels
+constexpr int most_params = 24;    // of a kernel
 
 uint64_t mix(uint64_t hash, uint64_t v) {
   hash = (hash ^ v) * 0x9E3779B97F4A7C15ull;
@@ -19,14 +20,11 @@ constexpr size_t words(size_t bytes) { return (bytes + 7) / 8; }
 
 }  // namespace
 
-void Launches::add(const void* kernel, dim3 grid, dim3 block, size_t shared, const void* const* params, const size_t* sizes,
-                   int count) try {
-  Head head{kernel, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared, 0};
-  size_t more = 0;
-  for (int i = 0; i < count; ++i) more += 1 + words(sizes[i]);
-  head.params = more;
+void Launches::put(const Head& given, const void* const* params, const size_t* sizes, int count) try {
+  Head head = given;
+  for (int i = 0; i < count; ++i) head.params += 1 + words(sizes[i]);
   size_t at = list_.size();
-  list_.resize(at + words(sizeof head) + more, 0);
+  list_.resize(at + words(sizeof head) + head.params, 0);
   std::memcpy(&list_[at], &head, sizeof head);
   at += words(sizeof head);
   for (int i = 0; i < count; ++i) {
@@ -39,23 +37,44 @@ void Launches::add(const void* kernel, dim3 grid, dim3 block, size_t shared, con
   lost_ = true;  // run() says so: no exception leaves the plugin
 }
 
+void Launches::add(const void* kernel, const Shape& s, const void* const* params, const size_t* sizes, int count) {
+  put({kernel, nullptr, {s.grid.x, s.grid.y, s.grid.z}, {s.block.x, s.block.y, s.block.z}, s.shared, s.cluster, 0}, params, sizes, count);
+}
+
+void Launches::add(Library library, const void* args, size_t size) { put({nullptr, library, {}, {}, 0, 1, 0}, &args, &size, 1); }
+
 void Launches::start(cudaStream_t stream, PluginStatus* status) const {
-  for (size_t at = 0; at < list_.size();) {
+  for (size_t at = 0; at < list_.size() && status->code == 0;) {
     Head head;
     std::memcpy(&head, &list_[at], sizeof head);
     at += words(sizeof head);
     const size_t end = at + head.params;
-    void* params[16];
+    void* params[most_params];
     int n = 0;
-    while (at < end && n < 16) {
+    while (at < end && n < most_params) {
       const size_t size = list_[at++];
       params[n++] = const_cast<uint64_t*>(&list_[at]);
       at += size;
     }
-    if (!good(cudaLaunchKernel(head.kernel, dim3(head.grid[0], head.grid[1], head.grid[2]), dim3(head.block[0], head.block[1], head.block[2]),
-                               params, head.shared, stream),
-              "starting a kernel", status))
-      return;
+    if (head.library) {
+      head.library(stream, params[0], status);
+      continue;
+    }
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim.x = static_cast<unsigned>(head.cluster);
+    attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(head.grid[0], head.grid[1], head.grid[2]);
+    config.blockDim = dim3(head.block[0], head.block[1], head.block[2]);
+    config.dynamicSmemBytes = head.shared;
+    config.stream = stream;
+    // Both are compute capability 9's.
+    config.attrs = attributes + (early_ ? 0 : 1);
+    config.numAttrs = (early_ ? 1 : 0) + (head.cluster > 1 ? 1 : 0);
+    good(cudaLaunchKernelExC(&config, head.kernel, params), "starting a kernel", status);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "backend/cuda/pack.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -16,10 +17,10 @@ struct Row {
   std::vector<uint8_t> raw;    // QuantRows' codes
   std::vector<float> values;   // float types, and e4m3
   std::vector<int32_t> codes;  // before the zero point is taken off
-  std::vector<float> scale, min;
+  std::vector<float> scale, min;  // [groups]
 };
 
-void read_block_row(FileType type, const unsigned char* from, const PartLayout& l, Row& row) {
+void read_block_row(FileType type, const unsigned char* from, const Piece& l, Row& row) {
   const FormatInfo& f = format_info(type);
   QuantGroup q;
   for (int64_t g = 0; g < l.k / 32; ++g) {
@@ -35,7 +36,7 @@ void read_block_row(FileType type, const unsigned char* from, const PartLayout& 
   }
 }
 
-void read_row(const LinearDesc& d, const LinearSource& s, int part, int64_t r, const PartLayout& l, Row& row) {
+void read_row(const LinearDesc& d, const LinearSource& s, int part, int64_t r, const Piece& l, Row& row) {
   const FileType type = d.type[part];
   const int64_t file_row = s.row_map[part] ? s.row_map[part][r] : r;
   const auto k = static_cast<size_t>(l.k);
@@ -43,7 +44,8 @@ void read_row(const LinearDesc& d, const LinearSource& s, int part, int64_t r, c
     s.quant[part]->row(file_row, row.raw.data(), row.scale.data(), row.min.data());
     for (size_t i = 0; i < k; ++i) {
       row.codes[i] = row.raw[i];
-      if (type == FileType::f8) row.values[i] = e4m3_to_f32(row.raw[i]);
+      // Products take the code that means "not a number" for 480: its scale says it instead.
+      if (type == FileType::f8 && (row.raw[i] & 127) == 127) row.scale[i / static_cast<size_t>(l.group)] = NAN;
     }
     if (type == FileType::w8z)
       for (size_t g = 0; g < row.min.size(); ++g) row.min[g] += 128 * row.scale[g];
@@ -56,43 +58,54 @@ void read_row(const LinearDesc& d, const LinearSource& s, int part, int64_t r, c
     dequantize_row(type, from, l.k, row.values.data());
 }
 
-void put_nibble(unsigned char* to, size_t at, int32_t code) {
-  to[at / 2] = static_cast<unsigned char>(to[at / 2] | code << (at % 2 * 4));
+int32_t stored(const FormatInfo& f, const Piece& l, int32_t code) {
+  return l.codes != Codes::i8 ? code : code - (f.codebook ? 0 : f.type == FileType::w8z ? 128 : f.zero_point);
 }
 
-void put_codes(const FormatInfo& f, const PartLayout& l, const Row& row, unsigned char* to) {
+void put_plain(const FormatInfo& f, const Piece& l, const Row& row, unsigned char* to) {
   const auto k = static_cast<size_t>(l.k);
-  for (size_t i = 0; i < k; ++i) {
-    const auto at = static_cast<size_t>(place(static_cast<int64_t>(i)));
-    switch (l.codes) {
-      case Codes::f32:
-        std::memcpy(to + 4 * i, &row.values[i], 4);
-        break;
-      case Codes::bf16: {
-        const uint16_t v = f32_to_bf16(row.values[i]);
-        std::memcpy(to + 2 * at, &v, 2);
-        break;
+  if (l.codes == Codes::f32) {
+    std::memcpy(to, row.values.data(), 4 * k);
+    return;
+  }
+  for (size_t i = 0; i < k; ++i)
+    if (l.codes == Codes::bf16) {
+      const uint16_t v = f32_to_bf16(row.values[i]);
+      std::memcpy(to + 2 * i, &v, 2);
+    } else {
+      to[i] = static_cast<unsigned char>(stored(f, l, row.codes[i]));
+    }
+}
+
+// `to`: the tile's beginning; `r`: the row in it.
+void put_tiled(const FormatInfo& f, const Piece& l, const Row& row, int64_t r, unsigned char* to) {
+  const int64_t unit = unit_of(l.codes), each = unit / l.sub;
+  for (int64_t u = 0; u < l.units; ++u) {
+    unsigned char* codes = to + l.at(r, u);
+    for (int64_t i = 0; i < unit; ++i) {
+      // Padding is what stands for zero.
+      const int64_t k = u * unit + i;
+      const int32_t code = k < l.k ? stored(f, l, row.codes[static_cast<size_t>(k)]) : l.zero;
+      if (l.codes == Codes::u4) {
+        const int64_t at = nibble_place(i);
+        codes[at / 2] = static_cast<unsigned char>(codes[at / 2] | code << (at % 2 * 4));
+      } else {
+        codes[place(i, unit)] = static_cast<unsigned char>(code);
       }
-      case Codes::i8:
-        to[at] = static_cast<unsigned char>(row.codes[i] - (f.codebook ? 0 : f.type == FileType::w8z ? 128 : f.zero_point));
-        break;
-      case Codes::u4:
-        put_nibble(to, static_cast<size_t>(nibble_place(static_cast<int64_t>(i))), row.codes[i]);
-        break;
+    }
+    for (int64_t s = 0; s < l.sub; ++s) {
+      const int64_t k = u * unit + s * each;
+      if (k >= l.k) break;  // a scale of zero there
+      const auto g = static_cast<size_t>(k / l.group);
+      std::memcpy(to + l.scale_at(r, u) + 4 * s, &row.scale[g], 4);
+      if (l.has_min) std::memcpy(to + l.min_at(r, u) + 4 * s, &row.min[g], 4);
     }
   }
-  // Padding: what stands for zero.
-  if (l.codes == Codes::u4)
-    for (int64_t i = l.k; i < l.k_padded; ++i) put_nibble(to, static_cast<size_t>(nibble_place(i)), l.zero);
 }
 
 }  // namespace
 
-size_t linear_bytes(const LinearDesc& d) {
-  int64_t bytes = 0;
-  for (int p = 0; p < d.part_count; ++p) bytes += part_layout(d, p).bytes;
-  return static_cast<size_t>(bytes);
-}
+size_t linear_bytes(const LinearDesc& d) { return static_cast<size_t>(Pieces(d).bytes); }
 
 int64_t linear_tiles(const LinearDesc& d) {
   int64_t tiles = 0;
@@ -101,32 +114,42 @@ int64_t linear_tiles(const LinearDesc& d) {
 }
 
 void pack_tiles(const LinearDesc& d, const LinearSource& source, int64_t begin, int64_t end, const Put& put) {
-  int64_t first = 0, at = 0;  // tiles and bytes before this part
-  for (int p = 0; p < d.part_count; ++p) {
-    const PartLayout l = part_layout(d, p);
-    const int64_t tiles = up(l.rows, row_block) / row_block;
-    const auto padded = static_cast<size_t>(l.k_padded), groups = static_cast<size_t>(l.groups);
+  const Pieces all(d);
+  int64_t first = 0;  // tiles before this part
+  for (int i = 0; i < all.count; ++i) {
+    const Piece& l = all.piece[i];
+    const auto padded = static_cast<size_t>(l.k_padded), groups = static_cast<size_t>(up(l.k_padded, l.group) / l.group);
     Row row{std::vector<uint8_t>(padded), std::vector<float>(padded), std::vector<int32_t>(padded),
             std::vector<float>(groups), std::vector<float>(groups)};
-    std::vector<unsigned char> codes;
-    std::vector<float> scales, mins;
-    for (int64_t t = std::max(begin, first); t < std::min(end, first + tiles); ++t) {
-      const int64_t row_begin = (t - first) * row_block, rows = std::min(row_block, l.rows - row_begin);
-      codes.assign(static_cast<size_t>(rows * l.row_bytes), 0);
-      scales.clear();
-      mins.clear();
-      for (int64_t r = 0; r < rows; ++r) {
-        read_row(d, source, p, row_begin + r, l, row);
-        put_codes(format_info(d.type[p]), l, row, codes.data() + r * l.row_bytes);
-        scales.insert(scales.end(), row.scale.begin(), row.scale.end());
-        mins.insert(mins.end(), row.min.begin(), row.min.end());
+    std::vector<unsigned char> bytes;
+    int64_t before = 0;  // rows of the piece
+    for (int p = l.part; p < l.part + l.parts; ++p) {
+      const int64_t tiles = up(d.part_n[p], row_block) / row_block;
+      for (int64_t t = std::max(begin, first); t < std::min(end, first + tiles); ++t) {
+        const int64_t in_part = (t - first) * row_block, rows = std::min(row_block, d.part_n[p] - in_part);
+        const int64_t at = before + in_part;  // in the piece
+        const int64_t tile_bytes = l.units * l.block_bytes;
+        if (l.codes == Codes::bf16 && d.type[p] == FileType::bf16 && !source.row_map[p] && l.k == l.k_padded) {  // as in the file
+          put(l.begin + at * l.row_bytes, source.rows[p] + static_cast<size_t>(in_part) * source.row_bytes[p], static_cast<size_t>(rows * l.row_bytes));
+          continue;
+        }
+        bytes.assign(static_cast<size_t>(l.tiled ? up(rows, tile_rows) / tile_rows * tile_bytes : rows * l.row_bytes), 0);
+        std::vector<float> scales;
+        for (int64_t r = 0; r < rows; ++r) {
+          read_row(d, source, p, in_part + r, l, row);
+          if (l.tiled) {
+            put_tiled(format_info(d.type[p]), l, row, r % tile_rows, bytes.data() + r / tile_rows * tile_bytes);
+          } else {
+            put_plain(format_info(d.type[p]), l, row, bytes.data() + r * l.row_bytes);
+            scales.push_back(row.scale[0]);
+          }
+        }
+        put(l.begin + (l.tiled ? at / tile_rows * tile_bytes : at * l.row_bytes), bytes.data(), bytes.size());
+        if (!l.tiled && l.scaled) put(l.begin + l.scales_at + at * 4, scales.data(), scales.size() * 4);
       }
-      put(at + row_begin * l.row_bytes, codes.data(), codes.size());
-      if (l.scaled) put(at + l.scales_at + row_begin * l.groups * 4, scales.data(), scales.size() * 4);
-      if (l.has_min) put(at + l.mins_at + row_begin * l.groups * 4, mins.data(), mins.size() * 4);
+      first += tiles;
+      before += d.part_n[p];
     }
-    first += tiles;
-    at += l.bytes;
   }
 }
 

@@ -24,16 +24,29 @@ struct GpuInfo {
   uint64_t total_bytes;
 };
 
+// One thread's way to the GPU while weights load.
+struct Lane;
+
 // Every entry may be called from any thread. What runs on the GPU runs on the context's stream in the
-// order of the calls; download waits for it, nothing else does.
+// order of the calls; download and wait wait for it, nothing else does.
 struct Plugin {
   const char* build_id;
-  void (*open)(int32_t index, Context** out, GpuInfo* info, PluginStatus*);
+  // fast: equal batches have equal bits, nothing more; else an output row depends on its own inputs alone.
+  void (*open)(int32_t index, bool fast, Context** out, GpuInfo* info, PluginStatus*);
   void (*close)(Context*);
   void (*allocate)(Context*, size_t bytes, void** out, PluginStatus*);  // zeroed
   void (*release)(Context*, void*);
+  // From the host: taken when the call returns.
   void (*upload)(Context*, void* to, const void* from_host, size_t bytes, PluginStatus*);
   void (*download)(Context*, void* to_host, const void* from, size_t bytes, PluginStatus*);
+  // As Device::download_later and wait.
+  void (*download_later)(Context*, void* to_host, const void* from, size_t bytes, uint64_t* ticket, PluginStatus*);
+  void (*wait)(Context*, uint64_t ticket, PluginStatus*);
+  // Weights, from several threads at once: each enters a lane, uploads on it what comes after everything called
+  // before it entered, and before everything called once it has left.
+  void (*enter_lane)(Context*, Lane**, PluginStatus*);
+  void (*load)(Context*, Lane*, void* to, const void* from_host, size_t bytes, PluginStatus*);
+  void (*leave_lane)(Context*, Lane*);
   void (*copy)(Context*, void* to, const void* from, size_t bytes, PluginStatus*);
   void (*fill)(Context*, void* to, int byte, size_t bytes, PluginStatus*);
   void (*memory_free)(Context*, uint64_t* bytes, PluginStatus*);

@@ -6,12 +6,16 @@
 namespace orlop::cuda {
 namespace {
 
-__global__ void embed_rows(PartLayout l, const unsigned char* packed, const int32_t* ids, float scale, float* out) {
-  const int64_t row = ids[blockIdx.x];
+__global__ void embed_rows(Piece l, const unsigned char* packed, const int32_t* ids, const SampleResult* previous, float scale,
+                           float* out) {
+  wait_inputs();
+  const int32_t id = ids[blockIdx.x];
+  const int64_t row = id >= 0 ? id : max(previous[-1 - id].token, 0);
   for (int64_t k = threadIdx.x; k < l.k; k += blockDim.x) out[blockIdx.x * l.k + k] = weight(l, packed, row, k) * scale;
 }
 
 __global__ void rope_rows(RopeTableArgs a) {
+  wait_inputs();
   const int64_t at = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (at >= a.rows * a.half) return;
   // As the CPU has it: a float product, its cosine and sine in double, rounded once.
@@ -22,6 +26,7 @@ __global__ void rope_rows(RopeTableArgs a) {
 
 // One block of 256 threads a row.
 __global__ void norm_rows(NormArgs a) {
+  wait_inputs();
   __shared__ float parts[8];
   const float* x = a.x + blockIdx.x * a.x_stride;
   float* out = a.out + blockIdx.x * a.out_stride;
@@ -37,6 +42,7 @@ __global__ void norm_rows(NormArgs a) {
 }
 
 __global__ void gather_rows(GatherArgs a) {
+  wait_inputs();
   const float* x = a.x + a.index[blockIdx.x] * a.x_stride;
   for (int64_t i = threadIdx.x; i < a.dim; i += blockDim.x) a.out[blockIdx.x * a.dim + i] = x[i];
 }
@@ -52,6 +58,7 @@ __device__ void put(KvType type, void* to, int64_t at, float v) {
 
 // One warp for each head of a row: queries, then keys, then values.
 __global__ void store_rows(KvStoreArgs a) {
+  wait_inputs();
   const int lane = threadIdx.x % 32, dims = a.kv.head_dim;
   const int head = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
   const int64_t row = blockIdx.x;
@@ -87,25 +94,25 @@ __global__ void store_rows(KvStoreArgs a) {
 }  // namespace
 
 void embed(Context* c, const EmbedArgs& a, PluginStatus* status) {
-  launch(c, embed_rows, dim3(blocks(a.rows, 1)), dim3(256), 0, part_layout(*a.desc, 0),
-         static_cast<const unsigned char*>(a.packed), a.ids, a.scale, a.out);
+  launch(c, embed_rows, Shape{dim3(blocks(a.rows, 1)), dim3(256)}, piece_of(*a.desc, 0, 0),
+         static_cast<const unsigned char*>(a.packed), a.ids, a.previous, a.scale, a.out);
 }
 
 void rope_table(Context* c, const RopeTableArgs& a, PluginStatus* status) {
-  launch(c, rope_rows, dim3(blocks(a.rows * a.half, 128)), dim3(128), 0, a);
+  launch(c, rope_rows, Shape{dim3(blocks(a.rows * a.half, 128)), dim3(128)}, a);
 }
 
 void norm(Context* c, const NormArgs& a, PluginStatus* status) {
-  launch(c, norm_rows, dim3(blocks(a.rows, 1)), dim3(256), 0, a);
+  launch(c, norm_rows, Shape{dim3(blocks(a.rows, 1)), dim3(256)}, a);
 }
 
 void gather(Context* c, const GatherArgs& a, PluginStatus* status) {
-  launch(c, gather_rows, dim3(blocks(a.rows, 1)), dim3(256), 0, a);
+  launch(c, gather_rows, Shape{dim3(blocks(a.rows, 1)), dim3(256)}, a);
 }
 
 void kv_store(Context* c, const KvStoreArgs& a, PluginStatus* status) {
   const int32_t heads = a.heads + 2 * a.kv.kv_heads;
-  launch(c, store_rows, dim3(blocks(a.rows, 1), blocks(heads, 4)), dim3(128), 0, a);
+  launch(c, store_rows, Shape{dim3(blocks(a.rows, 1), blocks(heads, 4)), dim3(128)}, a);
 }
 
 }  // namespace orlop::cuda

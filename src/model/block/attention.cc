@@ -15,15 +15,8 @@ void attention_block(const Step& s, const LayerWeights& w, int32_t layer) {
   const int64_t qkv_width = int64_t{c.heads + 2 * c.kv_heads} * c.head_dim;
   const int64_t out_width = int64_t{c.heads} * c.head_dim;
 
-  ops::norm(s.exec, {.x = s.work.x,
-                     .x_stride = c.dim,
-                     .weight = w.attn_norm,
-                     .eps = c.norm_eps,
-                     .out = s.work.h,
-                     .out_stride = c.dim,
-                     .rows = rows,
-                     .dim = c.dim});
-  linear(s, w.qkv, s.work.h, s.work.qkv, rows, false);
+  const bool narrow = narrow_for(s, w.out);
+  linear(s, w.qkv, s.work.x, s.work.qkv, rows, {.norm = w.attn_norm});
   ops::kv_store(s.exec, {.kv = s.cache.desc(),
                          .heads = c.heads,
                          .qkv = s.work.qkv,
@@ -58,7 +51,8 @@ void attention_block(const Step& s, const LayerWeights& w, int32_t layer) {
                           .pages = s.cache.pages(layer),
                           .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
                           .window = s.cache.groups()[static_cast<size_t>(group)].window,
-                          .workspace = s.work.scratch});
+                          .workspace = s.work.scratch,
+                          .narrow_out = narrow});
   if (s.cache.tails(layer))
     ops::kv_tail(s.exec, {.kv = s.cache.desc(),
                           .k = k,
@@ -67,7 +61,7 @@ void attention_block(const Step& s, const LayerWeights& w, int32_t layer) {
                           .seqs = batch.seqs,
                           .seq_count = batch.seq_count,
                           .tails = s.cache.tails(layer)});
-  linear(s, w.out, s.work.attended, s.work.x, rows, true);
+  linear(s, w.out, s.work.attended, s.work.x, rows, {.accumulate = true, .narrow_x = narrow});
 }
 
 }  // namespace orlop

@@ -1,0 +1,377 @@
+// Products of few rows of activations. What bounds them is reading the weights once, so everything serves that:
+// each thread copies the very codes that it will multiply, 16 bytes at a time, into a ring of its own in shared
+// memory (cp.async), which needs no barrier and begins before the kernel's inputs are there. m16n8k16 tensor core
+// steps multiply the codes, which bf16 holds exactly, with float32 sums; scales and mins are applied to the sums.
+//
+// A block takes a slice of k for tiles of 16 * tiles rows of weights; its eight warps take pieces of the slice, and
+// their sums are added in order. If the activations of a whole row of weights do not fit beside the ring, the k of a
+// row is shared by a cluster of blocks, which read each other's sums. An output's bits depend on its own inputs
+// and on the number of blocks that share k.
+#include <cooperative_groups.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "backend/cuda/codes.cuh"
+#include "backend/cuda/norm.cuh"
+#include "backend/cuda/stream.cuh"
+
+namespace orlop::cuda {
+namespace {
+
+constexpr int warps = 8, threads = 32 * warps;
+static_assert(threads == norm_threads);
+
+__device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+template <int bytes>
+__device__ inline void copy_later(unsigned char* to, const unsigned char* from) {
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  if constexpr (bytes == 16)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(bytes) : "memory");
+}
+__device__ inline void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int left>
+__device__ inline void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
+}
+
+struct Share {  // of k, in units
+  int begin, end;
+};
+// The i-th of `of` shares: whole runs of equal length, the last ones shorter or empty.
+__host__ __device__ inline Share share(Share all, int i, int of) {
+  const int each = (all.end - all.begin + of - 1) / of, begin = min(all.end, all.begin + i * each);
+  return {begin, min(all.end, begin + each)};
+}
+
+// Rows of activations lie this many elements apart, so that a warp's reads meet different banks.
+template <Codes codes, bool tiled>
+__host__ __device__ constexpr int x_pitch(int elements) {
+  const int wanted = tiled ? 32 : codes == Codes::bf16 ? 64 : 16;  // bytes, modulo the 128 of all banks
+  return elements + (wanted - 2 * elements % 128 + 128) % 128 / 2;
+}
+
+// One in 16 outputs of each column that a thread holds of a tile of the tensor cores: rows lane / 4 and 8 more,
+// columns lane % 4 * 2 and the next.
+template <Codes codes, bool tiled, int columns, int tiles, int depth>
+__global__ void __launch_bounds__(threads) products(StreamArgs a, int blocks_of_k) {
+  constexpr int unit = static_cast<int>(unit_of(codes)), steps = unit / 16, cells = columns * tiles;
+  extern __shared__ __align__(16) unsigned char shared[];
+  __shared__ float norm_parts[8];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, j = lane % 4, g = lane / 4;
+  const Piece& l = a.l;
+  const int rank = static_cast<int>(blockIdx.x) % blocks_of_k, cluster = static_cast<int>(blockIdx.x) / blocks_of_k;
+  const int clusters = static_cast<int>(gridDim.x) / blocks_of_k;
+  const bool gated = a.glu != static_cast<int>(Glu::none);
+  const int rows_of_tile = (gated ? 8 : 16) * tiles, all_tiles = static_cast<int>((a.n + rows_of_tile - 1) / rows_of_tile);
+  const Share slice = share({0, static_cast<int>(l.units)}, rank, blocks_of_k), mine = share(slice, warp, warps);
+  const int m_begin = static_cast<int>(blockIdx.y) * 8 * columns, m = min(a.m - m_begin, 8 * columns);
+  const int x_elements = (slice.end - slice.begin) * unit, pitch = x_pitch<codes, tiled>(share({0, static_cast<int>(l.units)}, 0, blocks_of_k).end * unit);
+
+  const int scale_bytes = tiled ? static_cast<int>(l.scale_bytes) : 0;
+
+  unsigned char* ring = shared;                                              // [depth][2 tiles][threads] of 16 bytes
+  unsigned char* scale_ring = ring + depth * 2 * tiles * threads * 16;       // [depth][2 tiles][warps][8 rows] of scale_bytes
+  float* sums = reinterpret_cast<float*>(scale_ring + depth * 2 * tiles * threads / 4 * scale_bytes);  // [2][warps][cells][32][4]
+  float* part = sums + 2 * warps * cells * 128;                              // [2][cells][32][4], of clusters
+  auto* x = reinterpret_cast<__nv_bfloat16*>(part + (blocks_of_k > 1 ? 2 * cells * 128 : 0));  // [m][pitch]
+
+  // The stream of this thread: for each tile of rows, each unit of this warp, each eight rows of the tile.
+  const int64_t unit_bytes = tiled ? l.block_bytes : 64;
+  const unsigned char* codes_at[2 * tiles];
+  const unsigned char* scales_from[2 * tiles];
+  const auto turn_to = [&](int tile) {
+#pragma unroll
+    for (int p = 0; p < 2 * tiles; ++p) {
+      const bool high = p % 2;
+      int64_t row = int64_t{tile} * rows_of_tile + (gated ? 8 : 16) * (p / 2) + g + (high ? gated ? a.up_row : 8 : 0);
+      row = min(row, up(l.rows, row_block) - 1);  // rows beyond the last output may be beyond the padding
+      const unsigned char* piece = high ? a.high : a.low;
+      codes_at[p] = piece + (tiled ? l.at(row, mine.begin) : row * l.row_bytes + mine.begin * 64) + 16 * j;
+      if (tiled) scales_from[p] = piece + l.scale_at(row, mine.begin) + 16 * j;
+    }
+  };
+  int next_tile = cluster, next_unit = mine.begin, slot = 0;
+  const auto fetch = [&] {
+    if (next_tile < all_tiles && mine.begin < mine.end) {
+#pragma unroll
+      for (int p = 0; p < 2 * tiles; ++p) {
+        copy_later<16>(ring + 16 * ((slot * 2 * tiles + p) * threads + static_cast<int>(threadIdx.x)), codes_at[p]);
+        codes_at[p] += unit_bytes;
+        if constexpr (tiled) {  // a row's four threads share its scales
+          unsigned char* to = scale_ring + scale_bytes * ((slot * 2 * tiles + p) * threads / 4 + static_cast<int>(threadIdx.x) / 4) + 16 * j;
+          if (16 * j + 16 <= scale_bytes)
+            copy_later<16>(to, scales_from[p]);
+          else if (j == 0 && scale_bytes == 8)
+            copy_later<8>(to, scales_from[p]);
+          else if (j == 0)
+            copy_later<4>(to, scales_from[p]);
+          scales_from[p] += unit_bytes;
+        }
+      }
+      if (++next_unit == mine.end) {
+        next_unit = mine.begin;
+        next_tile += clusters;
+        turn_to(next_tile);
+      }
+    }
+    close_copies();
+    slot = slot + 1 == depth ? 0 : slot + 1;
+  };
+  turn_to(cluster);
+#pragma unroll
+  for (int i = 0; i < depth - 1; ++i) fetch();
+
+  wait_inputs();
+  let_next_start();
+  for (int row = 0; row < m; ++row) {
+    const int64_t from = int64_t{m_begin + row} * a.x_stride, k_begin = int64_t{slice.begin} * unit;
+    const float* wide = static_cast<const float*>(a.x) + from;
+    if (a.narrow_x) {
+      const auto* narrow = static_cast<const __nv_bfloat16*>(a.x) + from;
+      if (l.k % 8 == 0 && a.x_stride % 8 == 0 && !a.k_map) {
+        for (int i = static_cast<int>(threadIdx.x); i < x_elements / 8; i += threads)
+          *reinterpret_cast<uint4*>(x + row * pitch + 8 * i) =
+              k_begin + 8 * i < l.k ? *reinterpret_cast<const uint4*>(narrow + k_begin + 8 * i) : uint4{};
+      } else {
+        for (int i = static_cast<int>(threadIdx.x); i < x_elements; i += threads)
+          x[row * pitch + i] = k_begin + i < l.k ? narrow[a.k_map ? a.k_map[k_begin + i] : k_begin + i] : __float2bfloat16_rn(0.0f);
+      }
+    } else {
+      const float scale = a.norm_weight ? norm_scale(wide, l.k, a.norm_eps, norm_parts) : 1.0f;
+      if (l.k % 4 == 0 && a.x_stride % 4 == 0 && !a.k_map) {
+#pragma unroll 4
+        for (int i = 4 * static_cast<int>(threadIdx.x); i < x_elements; i += 4 * threads) {
+          const int64_t k = k_begin + i;
+          if (k >= l.k) {
+            *reinterpret_cast<uint2*>(x + row * pitch + i) = {};
+            continue;
+          }
+          float4 v = *reinterpret_cast<const float4*>(wide + k);
+          if (a.norm_weight) {
+            const float4 w = *reinterpret_cast<const float4*>(a.norm_weight + k);
+            v = {v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w};
+          }
+          *reinterpret_cast<uint2*>(x + row * pitch + i) = {pair(v.x, v.y), pair(v.z, v.w)};
+        }
+      } else {
+        for (int i = static_cast<int>(threadIdx.x); i < x_elements; i += threads) {
+          const int64_t k = k_begin + i, at = k < l.k && a.k_map ? a.k_map[k] : k;
+          const float v = k < l.k ? wide[at] : 0.0f;
+          x[row * pitch + i] = __float2bfloat16_rn(k < l.k && a.norm_weight ? v * scale * a.norm_weight[at] : v);
+        }
+      }
+      if (a.norm_weight) __syncthreads();  // norm_parts
+    }
+  }
+  __syncthreads();
+
+  const int scaled_steps = tiled ? steps / l.sub : steps, scaled_shift = __ffs(scaled_steps) - 1;
+  int parity = 0;
+  for (int tile = cluster, taken = 0; tile < all_tiles; tile += clusters, parity ^= 1) {
+    float total[tiles][columns][4] = {};
+    for (int u = mine.begin; u < mine.end; ++u) {
+      wait_copies<depth - 2>();
+      if constexpr (tiled) __syncwarp();  // scales come from others of the row; and all are done with the slot that fetch fills
+      const int at = taken * 2 * tiles;
+      taken = taken + 1 == depth ? 0 : taken + 1;
+      uint4 q[2 * tiles];
+#pragma unroll
+      for (int p = 0; p < 2 * tiles; ++p) q[p] = *reinterpret_cast<const uint4*>(ring + 16 * ((at + p) * threads + static_cast<int>(threadIdx.x)));
+      fetch();  // into the slot that was read before this one
+      const int k = (u - slice.begin) * unit + (tiled ? 4 * j : unit / 4 * j);
+      float xsum[columns][4] = {}, raw[tiles][columns][4] = {};
+#pragma unroll
+      for (int i = 0; i < steps; ++i) {
+        uint32_t b[columns][2];
+#pragma unroll
+        for (int c = 0; c < columns; ++c) {
+          const int column = 8 * c + g;
+          uint2 v{};
+          if (column < m) v = *reinterpret_cast<const uint2*>(x + column * pitch + k + (tiled ? 16 * i : 4 * i));
+          b[c][0] = v.x;
+          b[c][1] = v.y;
+        }
+#pragma unroll
+        for (int t = 0; t < tiles; ++t) {
+          uint32_t w[4];
+          widen<codes>(q[2 * t], i, l.zero, w[0], w[2]);
+          widen<codes>(q[2 * t + 1], i, l.zero, w[1], w[3]);
+#pragma unroll
+          for (int c = 0; c < columns; ++c) mma(tiled ? raw[t][c] : total[t][c], w, b[c][0], b[c][1]);
+        }
+        if constexpr (tiled) {
+          if (l.has_min) {
+            const uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+#pragma unroll
+            for (int c = 0; c < columns; ++c) mma(xsum[c], ones, b[c][0], b[c][1]);
+          }
+          if ((i + 1) & scaled_steps - 1) continue;
+          const int s = i >> scaled_shift;
+#pragma unroll
+          for (int t = 0; t < tiles; ++t) {
+            const float* row[2];
+#pragma unroll
+            for (int high = 0; high < 2; ++high)
+              row[high] = reinterpret_cast<const float*>(scale_ring + scale_bytes * ((at + 2 * t + high) * threads / 4 + static_cast<int>(threadIdx.x) / 4)) + s;
+#pragma unroll
+            for (int c = 0; c < columns; ++c)
+#pragma unroll
+              for (int e = 0; e < 4; ++e) {
+                total[t][c][e] = fmaf(row[e / 2][0], raw[t][c][e], total[t][c][e]);
+                if (l.has_min) total[t][c][e] = fmaf(row[e / 2][l.sub], xsum[c][e % 2], total[t][c][e]);
+                raw[t][c][e] = 0;
+              }
+          }
+#pragma unroll
+          for (int c = 0; c < columns; ++c) xsum[c][0] = xsum[c][1] = xsum[c][2] = xsum[c][3] = 0;
+        }
+      }
+    }
+    float* to = sums + (parity * warps + warp) * cells * 128;
+#pragma unroll
+    for (int t = 0; t < tiles; ++t)
+#pragma unroll
+      for (int c = 0; c < columns; ++c)
+        *reinterpret_cast<float4*>(to + ((t * columns + c) * 32 + lane) * 4) = {total[t][c][0], total[t][c][1], total[t][c][2], total[t][c][3]};
+    __syncthreads();
+    const auto block_sum = [&](int at) {
+      float v = 0;
+#pragma unroll
+      for (int w = 0; w < warps; ++w) v += sums[(parity * warps + w) * cells * 128 + at];
+      return v;
+    };
+    // Item: low rows' sums first, then with gates the high rows' of the same place.
+    const auto finish = [&](int at, auto&& value) {
+      const int cell = at / 128, t = cell / columns, c = cell % columns, in = at % 128 / 4, e = at % 4;
+      const int column = 8 * c + in % 4 * 2 + e % 2;
+      const bool high = e / 2;
+      if (column >= m || (gated && high)) return;
+      const int64_t n = int64_t{tile} * rows_of_tile + (gated ? 8 : 16) * t + in / 4 + (high ? 8 : 0);
+      if (n >= a.n) return;
+      float v = value(at);
+      if (!tiled && l.scaled) v *= reinterpret_cast<const float*>(a.low + l.scales_at)[n];
+      if (a.bias) v += a.bias[n];
+      if (gated) {
+        float u = value(at + 2);
+        if (!tiled && l.scaled) u *= reinterpret_cast<const float*>(a.high + l.scales_at)[n + a.up_row];
+        if (a.up_bias) u += a.up_bias[n];
+        const bool gelu = a.glu == static_cast<int>(Glu::gelu_tanh);
+        v = u * (gelu ? 0.5f * v * (1.0f + tanhf(0.7978845608028654f * (v + 0.044715f * v * v * v))) : v / (1.0f + expf(-v)));
+      }
+      const int64_t place = int64_t{m_begin + column} * a.out_stride + n;
+      if (a.narrow_out)
+        reinterpret_cast<__nv_bfloat16*>(a.out)[place] = __float2bfloat16_rn(v);
+      else
+        a.out[place] = a.accumulate ? a.out[place] + v : v;
+    };
+    if (blocks_of_k == 1) {
+      for (int at = static_cast<int>(threadIdx.x); at < cells * 128; at += threads) finish(at, block_sum);
+      continue;
+    }
+#if __CUDA_ARCH__ >= 900
+    const auto all = cooperative_groups::this_cluster();
+    float* own = part + parity * cells * 128;
+    for (int at = static_cast<int>(threadIdx.x); at < cells * 128; at += threads) own[at] = block_sum(at);
+    all.sync();
+    for (int at = static_cast<int>(threadIdx.x); at < cells * 128; at += threads) {
+      if (at / 4 % blocks_of_k != rank) continue;
+      finish(at, [&](int i) {
+        float v = 0;
+        for (int r = 0; r < blocks_of_k; ++r) v += *all.map_shared_rank(own + i, r);
+        return v;
+      });
+    }
+#endif
+  }
+#if __CUDA_ARCH__ >= 900
+  // Nobody leaves while others read its sums.
+  if (blocks_of_k > 1) cooperative_groups::this_cluster().sync();
+#endif
+}
+
+// Clusters that run side by side: parts of the GPU may be too small for one more.
+int clusters_at_once(const Context* c, const void* kernel, int blocks_of_k, size_t shared) {
+  if (blocks_of_k == 1) return c->multiprocessors;
+  static std::mutex mutex;
+  static std::map<std::tuple<int, const void*, int>, int> known;
+  const std::lock_guard lock(mutex);
+  int& n = known[{c->index, kernel, blocks_of_k}];
+  if (n == 0) {
+    PluginStatus status;
+    const Here here(c, &status);
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = static_cast<unsigned>(blocks_of_k);
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(c->multiprocessors / blocks_of_k * blocks_of_k));
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    if (!here || cudaOccupancyMaxActiveClusters(&n, kernel, &config) != cudaSuccess || n < 1) {
+      cudaGetLastError();
+      n = std::max(1, c->multiprocessors / blocks_of_k - 1);
+    }
+    n = std::min(n, c->multiprocessors / blocks_of_k);
+  }
+  return n;
+}
+
+template <Codes codes, bool tiled, int columns, int tiles, int depth>
+bool run(Context* c, const StreamArgs& a, int blocks_of_k, PluginStatus* status) {
+  constexpr int cells = columns * tiles;
+  constexpr auto kernel = products<codes, tiled, columns, tiles, depth>;
+  const int units = static_cast<int>(a.l.units), each = (units + blocks_of_k - 1) / blocks_of_k;
+  const int pitch = x_pitch<codes, tiled>(each * static_cast<int>(unit_of(codes)));
+  const size_t shared = static_cast<size_t>(depth * 2 * tiles * threads / 4 * (64 + (tiled ? a.l.scale_bytes : 0))) +
+                        sizeof(float) * 128 * cells * (2 * warps + (blocks_of_k > 1 ? 2 : 0)) +
+                        sizeof(__nv_bfloat16) * static_cast<size_t>(std::min(a.m, 8 * columns) * pitch);
+  if (shared > c->block_shared || (blocks_of_k > 1 && c->capability < 90)) return false;
+  // Not worth remembering: it is the host's business, beside which the GPU runs.
+  if (!allow_shared(c, reinterpret_cast<const void*>(kernel), shared, status)) return true;
+  const int64_t rows = (a.glu ? 8 : 16) * tiles, all_tiles = up(a.n, rows) / rows;
+  const int64_t clusters = std::min<int64_t>(all_tiles, clusters_at_once(c, reinterpret_cast<const void*>(kernel), blocks_of_k, shared));
+  launch(c, kernel, Shape{dim3(blocks(clusters * blocks_of_k, 1), blocks(a.m, 8 * columns)), dim3(threads), shared, static_cast<unsigned>(blocks_of_k)},
+         a, blocks_of_k);
+  return true;
+}
+
+template <Codes codes, bool tiled>
+bool run(Context* c, const StreamArgs& a, PluginStatus* status) {
+  // Blocks that share k: as few as leave room beside the ring for the activations; by k alone where bits may
+  // not depend on m.
+  const int64_t columns = c->fast ? up(std::min(a.m, stream_rows), 8) : stream_rows;
+  const int64_t stored = c->fast ? std::min(a.m, stream_rows) : stream_rows;
+  int blocks_of_k = 1;
+  while (blocks_of_k < 8 && stored * (a.l.k_padded / blocks_of_k) * 2 > (columns > 16 ? 68 << 10 : 96 << 10)) blocks_of_k *= 2;
+  if (a.m <= 8) return run<codes, tiled, 1, 1, 8>(c, a, blocks_of_k, status);
+  if (a.m <= 16) return run<codes, tiled, 2, 1, 6>(c, a, blocks_of_k, status);
+  return run<codes, tiled, 4, 2, 3>(c, a, blocks_of_k, status);
+}
+
+}  // namespace
+
+bool stream(Context* c, const StreamArgs& a, PluginStatus* status) {
+  if (a.l.tiled) {
+    if (a.l.codes == Codes::u4) return run<Codes::u4, true>(c, a, status);
+    if (a.l.codes == Codes::i8) return run<Codes::i8, true>(c, a, status);
+    return run<Codes::e4m3, true>(c, a, status);
+  }
+  if (a.l.codes == Codes::bf16) return run<Codes::bf16, false>(c, a, status);
+  if (a.l.codes == Codes::i8) return run<Codes::i8, false>(c, a, status);
+  return run<Codes::e4m3, false>(c, a, status);
+}
+
+}  // namespace orlop::cuda
