@@ -23,4 +23,10 @@ run() {
     -Djdk.virtualThreadScheduler.parallelism=1 -Djdk.virtualThreadScheduler.maxPoolSize=1 \
     -Dorlop.library="$ORLOP_BUILD/liborlop.so" -cp "$out/classes:$out/test" "$@"
 }
-run -Dorlop.header="$here/../../include/orlop/orlop.h" io.orlop.test.AllTests
+broken=()
+if command -v cc >/dev/null; then
+  cc -std=gnu11 -Wall -Wextra -Werror -shared -fPIC -I"$here/../../include" "$here/src/test/java/io/orlop/test/broken_queue.c" \
+    -o "$out/libbroken_queue.so" -Wl,--no-as-needed -L"$ORLOP_BUILD" -lorlop -Wl,-rpath,"$(cd "$ORLOP_BUILD" && pwd)"
+  broken=(-Dorlop.broken_queue="$out/libbroken_queue.so")
+fi
+run "${broken[@]}" -Dorlop.header="$here/../../include/orlop/orlop.h" io.orlop.test.AllTests

@@ -35,7 +35,11 @@ final class Completion implements Runnable {
   private void take() {
     try {
       for (Output o; (o = request.takeNow()) != null; ) all.add(o);
-      if (!request.isDone()) return;
+      if (!request.isDone()) {
+        RuntimeException broken = request.broken();
+        if (broken != null) fail(broken);
+        return;
+      }
       RequestStatus status = request.status();
       OrlopException failure = all.failure();
       if (failure != null) fail(failure);

@@ -21,6 +21,13 @@ public class OrlopException extends RuntimeException {
     return status;
   }
 
+  /** The same for another thread: an exception that several throw has one stack trace. */
+  final OrlopException again() {
+    OrlopException e = of(status, getMessage());
+    e.initCause(this);
+    return e;
+  }
+
   /** The exception of a code; a code of a newer library becomes a plain OrlopException. */
   static OrlopException of(int code, String message) {
     return switch (code) {

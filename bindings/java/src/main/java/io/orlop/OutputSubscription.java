@@ -106,6 +106,10 @@ final class OutputSubscription implements Flow.Subscription, Runnable {
     } else if (request.isDone()) {
       end();
       subscriber.onComplete();
+    } else {
+      // Without demand too: nothing will come any more.
+      RuntimeException broken = request.broken();
+      if (broken != null) fail(broken);
     }
   }
 

@@ -19,6 +19,7 @@ final class Poller implements Runnable {
     volatile boolean raised;
     volatile Thread waiter;
     volatile Runnable listener;
+    volatile OrlopException failure; // set before it is raised, when the poller cannot go on
 
     void raise() {
       raised = true;
@@ -29,8 +30,9 @@ final class Poller implements Runnable {
   }
 
   /**
-   * The thread looks up from its wait this often (microseconds), for only it may release the queue:
-   * a release beside a wait that has not quite begun would leave that one a dead queue.
+   * While requests live, the thread looks up from its wait this often (microseconds): only it may
+   * release the queue, for a release beside a wait that has not quite begun would leave that one a
+   * dead queue. Without requests it parks, and does not wake until it is needed.
    */
   private static final long LOOK_UP = 500_000;
 
@@ -38,13 +40,16 @@ final class Poller implements Runnable {
   private final ConcurrentHashMap<Long, Signal> signals = new ConcurrentHashMap<>();
   private final AtomicLong lastTag = new AtomicLong();
   private final AtomicInteger users = new AtomicInteger(1); // the engine, and each request
+  private final Thread thread;
+  private volatile boolean parked;
+  private volatile OrlopException failure;
 
   Poller(MemorySegment engine) {
     try (Call c = new Call()) {
       c.check(Native.queueCreate(engine, c.out, c.error));
       queue = c.result();
     }
-    Thread.ofPlatform().daemon().name("orlop-poller").start(this);
+    thread = Thread.ofPlatform().daemon().name("orlop-poller").start(this);
   }
 
   MemorySegment queue() {
@@ -60,6 +65,12 @@ final class Poller implements Runnable {
     } while (!users.compareAndSet(n, n + 1));
     long tag = lastTag.incrementAndGet();
     signals.put(tag, signal);
+    OrlopException broken = failure; // after the put: else nobody would tell the signal
+    if (broken != null) {
+      forget(tag);
+      throw broken.again();
+    }
+    wake();
     return tag;
   }
 
@@ -70,7 +81,11 @@ final class Poller implements Runnable {
 
   /** The engine's part, or a request's, ends. */
   void leave() {
-    users.decrementAndGet();
+    if (users.decrementAndGet() == 0) wake();
+  }
+
+  private void wake() {
+    if (parked) LockSupport.unpark(thread);
   }
 
   int descriptor() {
@@ -83,12 +98,36 @@ final class Poller implements Runnable {
       MemorySegment tag = arena.allocate(JAVA_LONG);
       MemorySegment error = Call.sized(arena.allocate(Struct.ERROR.size, 8), Struct.ERROR);
       while (users.get() > 0) {
-        if (Call.check(Native.queueWait(queue, LOOK_UP, tag, error), error) != Status.OK) continue;
-        Signal signal = signals.get(tag.get(JAVA_LONG, 0));
-        if (signal != null) tell(signal);
+        if (signals.isEmpty() || failure != null) {
+          rest();
+          continue;
+        }
+        int status = Native.queueWait(queue, LOOK_UP, tag, error);
+        if (status == Status.OK) {
+          Signal signal = signals.get(tag.get(JAVA_LONG, 0));
+          if (signal != null) tell(signal);
+        } else if (status < 0) {
+          fail(OrlopException.of(status, Call.message(error)));
+        }
       }
     } finally {
       Native.queueRelease(queue);
+    }
+  }
+
+  /** Until there is a request, or no user. */
+  private void rest() {
+    parked = true;
+    while (users.get() > 0 && (signals.isEmpty() || failure != null)) LockSupport.park(this);
+    parked = false;
+  }
+
+  /** Nothing is told any more: whoever waits learns why. The queue stays until nobody has it. */
+  private void fail(OrlopException why) {
+    failure = why;
+    for (Signal signal : signals.values()) {
+      signal.failure = why;
+      tell(signal);
     }
   }
 

@@ -107,6 +107,7 @@ public final class Request implements AutoCloseable, Iterable<Output>, Flow.Publ
         signal.raised = false;
         Output o = takeNow();
         if (o != null || done) return o;
+        if (signal.failure != null) throw signal.failure.again();
         signal.waiter = Thread.currentThread();
         while (!signal.raised) {
           if (Thread.interrupted()) throw new InterruptedException();
@@ -150,6 +151,13 @@ public final class Request implements AutoCloseable, Iterable<Output>, Flow.Publ
     } finally {
       core.exit();
     }
+  }
+
+  /** Why nobody will be told of output any more, or null. */
+  RuntimeException broken() {
+    if (core.isClosed()) return new ClosedException("the request is closed");
+    OrlopException failure = core.signal.failure;
+    return failure == null ? null : failure.again();
   }
 
   /**

@@ -23,17 +23,26 @@ final class LibraryTest {
 
   /** Prints the library's version in a process of its own. */
   private static String version(List<String> options, String classPath) throws Exception {
+    return said("VersionProgram", options, classPath);
+  }
+
+  private static String said(String program, List<String> options, String classPath) throws Exception {
     List<String> command = new ArrayList<>();
     command.add(Path.of(System.getProperty("java.home"), "bin/java").toString());
     command.add("--enable-native-access=ALL-UNNAMED");
     command.addAll(options);
-    command.addAll(List.of("-cp", classPath, "io.orlop.test.VersionProgram"));
+    command.addAll(List.of("-cp", classPath, "io.orlop.test." + program));
     ProcessBuilder b = new ProcessBuilder(command).redirectErrorStream(true);
     b.environment().remove("LD_LIBRARY_PATH");
-    Process p = b.start();
-    String out = new String(p.getInputStream().readAllBytes());
-    isTrue(p.waitFor(20, TimeUnit.SECONDS), "it ends");
-    return out.strip();
+    Path out = Files.createTempFile("orlop-java", ".out");
+    Process p = b.redirectOutput(out.toFile()).start();
+    try {
+      isTrue(p.waitFor(30, TimeUnit.SECONDS), program + " ends");
+      return Files.readString(out).strip();
+    } finally {
+      p.destroyForcibly();
+      Files.delete(out);
+    }
   }
 
   public static void whereItIsLookedFor() throws Exception {
@@ -64,6 +73,13 @@ final class LibraryTest {
       contains(nowhere, "/nowhere/liborlop.so: absent");
       contains(nowhere, "system path, liborlop.so.1");
     }
+  }
+
+  public static void whoWaitsOnABrokenQueueIsTold() throws Exception {
+    String broken = System.getProperty("orlop.broken_queue");
+    if (broken == null) throw new Check.Skipped("orlop.broken_queue: not set");
+    String path = System.getProperty("java.class.path");
+    same(said("BrokenQueueProgram", List.of("-Dorlop.library=" + broken), path), "all were told");
   }
 
   public static void otherAbisAreRefused() throws Exception {

@@ -134,6 +134,32 @@ final class ThreadsTest {
     }
   }
 
+  /** Its poller sleeps until there is a request, and again afterwards. */
+  public static void anIdleEngineWakesNobody() throws Exception {
+    var threads = java.lang.management.ManagementFactory.getThreadMXBean();
+    Check.eventually(() -> pollers().isEmpty(), "those of closed engines end");
+    try (Engine engine = Check.tiny()) {
+      for (int round = 0; round < 2; round++) {
+        Thread poller = pollers().getFirst();
+        Check.eventually(() -> poller.getState() == Thread.State.WAITING, "it sleeps");
+        long waits = threads.getThreadInfo(poller.threadId()).getWaitedCount();
+        Thread.sleep(700);
+        same(poller.getState(), Thread.State.WAITING);
+        same(threads.getThreadInfo(poller.threadId()).getWaitedCount(), waits);
+        try (Request r = engine.generate(endless(4))) {
+          same(r.result().tokens().length, 4);
+        }
+      }
+    }
+    Check.eventually(() -> pollers().isEmpty(), "it ends with the engine");
+  }
+
+  private static List<Thread> pollers() {
+    return Thread.getAllStackTraces().keySet().stream()
+        .filter(t -> t.getName().equals("orlop-poller"))
+        .toList();
+  }
+
   /** Requests that nobody closes are freed with their objects. */
   public static void forgottenRequestsAreFreed() throws Exception {
     try (Engine engine = Check.tiny()) {
