@@ -25,8 +25,25 @@ final class Call implements AutoCloseable {
   }
 
   /** UTF-8 without a NUL; never the null pointer, for that means "not given". */
-  MemorySegment utf8(String text) {
+  MemorySegment utf8(String name, String text) {
+    checkSurrogates(name, text);
     return bytes(text.getBytes(StandardCharsets.UTF_8));
+  }
+
+  /** Half of a pair has no UTF-8; getBytes would make it a question mark, unsaid. */
+  private static void checkSurrogates(String name, String text) {
+    for (int i = 0; i < text.length(); i++) {
+      char c = text.charAt(i);
+      if (!Character.isSurrogate(c)) continue;
+      boolean pair =
+          Character.isHighSurrogate(c)
+              && i + 1 < text.length()
+              && Character.isLowSurrogate(text.charAt(i + 1));
+      if (!pair)
+        throw new InvalidArgumentException(
+            String.format("%s: a lone surrogate \\u%04X at character %d has no UTF-8", name, (int) c, i));
+      i++;
+    }
   }
 
   MemorySegment bytes(byte[] bytes) {
@@ -47,9 +64,9 @@ final class Call implements AutoCloseable {
     struct.set(JAVA_LONG, offset + 8, elements);
   }
 
-  void text(MemorySegment struct, long offset, String text) {
+  void text(MemorySegment struct, long offset, String name, String text) {
     if (text == null) return;
-    MemorySegment memory = utf8(text);
+    MemorySegment memory = utf8(name, text);
     put(struct, offset, memory, memory.byteSize());
   }
 

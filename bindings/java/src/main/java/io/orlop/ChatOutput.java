@@ -25,7 +25,7 @@ public final class ChatOutput implements AutoCloseable {
   /** engine null: none. */
   ChatOutput(MemorySegment engine, String json) {
     try (Call c = new Call()) {
-      MemorySegment text = c.utf8(json);
+      MemorySegment text = c.utf8("options", json);
       c.check(Native.chatOutputCreate(engine, text, text.byteSize(), c.out, c.error));
       core = new Core(c.result());
     }
@@ -77,7 +77,7 @@ public final class ChatOutput implements AutoCloseable {
   public String pushJson(String text, boolean last) {
     MemorySegment address = core.enter();
     try (Call c = new Call()) {
-      MemorySegment piece = c.utf8(text);
+      MemorySegment piece = c.utf8("text", text);
       c.check(
           Native.chatOutputPush(address, piece, piece.byteSize(), last ? 1 : 0, c.out, c.error));
       return c.bufferText();

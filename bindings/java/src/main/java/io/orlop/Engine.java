@@ -64,7 +64,7 @@ public final class Engine implements AutoCloseable {
   public static Engine create(String json) {
     if (Thread.currentThread().isVirtual()) return Blocking.join(createAsync(json, null).future());
     try (Call c = new Call()) {
-      MemorySegment text = c.utf8(json);
+      MemorySegment text = c.utf8("config", json);
       c.check(Native.engineCreate(text, text.byteSize(), c.out, c.error));
       try {
         return new Engine(c.result());
@@ -119,7 +119,7 @@ public final class Engine implements AutoCloseable {
    */
   public static EngineLoading createAsync(String json, Consumer<Progress> listener) {
     try (Call c = new Call()) {
-      MemorySegment text = c.utf8(json);
+      MemorySegment text = c.utf8("config", json);
       c.check(Native.engineCreateAsync(text, text.byteSize(), c.out, c.error));
       return new EngineLoading(c.result(), listener);
     }
@@ -226,7 +226,7 @@ public final class Engine implements AutoCloseable {
     return ids(
         text.length() + 2L,
         (engine, out, room, n, c) -> {
-          MemorySegment t = c.utf8(text);
+          MemorySegment t = c.utf8("text", text);
           return Native.tokenize(engine, t, t.byteSize(), flags, out, room, n, c.error);
         });
   }
@@ -241,7 +241,7 @@ public final class Engine implements AutoCloseable {
     return ids(
         json.length() + 32L,
         (engine, out, room, n, c) -> {
-          MemorySegment t = c.utf8(json);
+          MemorySegment t = c.utf8("messages", json);
           return Native.chatTokenize(engine, t, t.byteSize(), out, room, n, c.error);
         });
   }
@@ -283,7 +283,7 @@ public final class Engine implements AutoCloseable {
   public String chatRender(String json) {
     MemorySegment address = core.enter();
     try (Call c = new Call()) {
-      MemorySegment text = c.utf8(json);
+      MemorySegment text = c.utf8("messages", json);
       c.check(Native.chatRender(address, text, text.byteSize(), c.out, c.error));
       return c.bufferText();
     } finally {

@@ -100,8 +100,8 @@ public final class Guide {
    */
   public Check check(String text) {
     try (Call c = new Call()) {
-      MemorySegment from = source == null ? MemorySegment.NULL : c.utf8(source);
-      MemorySegment of = c.utf8(text);
+      MemorySegment from = source == null ? MemorySegment.NULL : c.utf8("guide", source);
+      MemorySegment of = c.utf8("text", text);
       MemorySegment accepted = c.arena.allocate(JAVA_LONG);
       MemorySegment complete = c.arena.allocate(JAVA_INT);
       c.check(

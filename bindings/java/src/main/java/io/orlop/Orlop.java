@@ -48,7 +48,7 @@ public final class Orlop {
     return Blocking.call(
         () -> {
           try (Call c = new Call()) {
-            MemorySegment path = c.utf8(model.toString());
+            MemorySegment path = c.utf8("model", model.toString());
             c.check(Native.inspect(path, path.byteSize(), c.out, c.error));
             return c.bufferText();
           }

@@ -49,9 +49,9 @@ final class ParamsWriter {
     MemorySegment m = c.arena.allocate(S.size, 8);
     Native.generateParamsInit(m, (int) S.size);
     m.set(JAVA_INT, FLAGS, p.flags);
-    c.text(m, TEXT, p.text);
+    c.text(m, TEXT, "text", p.text);
     if (p.tokens != null) Call.put(m, TOKENS, c.ints(p.tokens), p.tokens.length);
-    c.text(m, MESSAGES, p.messages);
+    c.text(m, MESSAGES, "messages", p.messages);
     m.set(JAVA_INT, MAX_TOKENS, p.maxTokens);
     m.set(JAVA_INT, MIN_TOKENS, p.minTokens);
     m.set(JAVA_DOUBLE, TEMPERATURE, p.temperature);
@@ -70,12 +70,12 @@ final class ParamsWriter {
     m.set(JAVA_INT, PROMPT_LOGPROBS, p.promptLogprobs);
     m.set(ADDRESS, QUEUE, queue);
     m.set(JAVA_LONG, TAG, tag);
-    c.text(m, CACHE_SALT, p.cacheSalt);
+    c.text(m, CACHE_SALT, "cache_salt", p.cacheSalt);
     m.set(JAVA_LONG, DEADLINE, micros(p.deadline));
     m.set(JAVA_INT, PRIORITY, p.priority);
     m.set(JAVA_INT, GUIDE, p.guide.kind);
     m.set(JAVA_INT, EMBEDDING, p.embedding.ordinal());
-    c.text(m, GUIDE_SOURCE, p.guide.source);
+    c.text(m, GUIDE_SOURCE, "guide", p.guide.source);
     return m;
   }
 
@@ -103,7 +103,7 @@ final class ParamsWriter {
     MemorySegment m = c.arena.allocate(16L * texts.size(), 8);
     long at = 0;
     for (String text : texts) {
-      c.text(m, at, text);
+      c.text(m, at, "stop", text);
       at += 16;
     }
     return m;

@@ -141,12 +141,12 @@ public final class StateParams {
     Struct s = Struct.STATE_PARAMS;
     MemorySegment m = c.struct(s);
     m.set(JAVA_INT, s.at("flags"), flags);
-    c.text(m, s.at("text"), text);
+    c.text(m, s.at("text"), "text", text);
     if (tokens != null) Call.put(m, s.at("tokens"), c.ints(tokens), tokens.length);
-    c.text(m, s.at("messages"), messages);
-    c.text(m, s.at("cache_salt"), cacheSalt);
+    c.text(m, s.at("messages"), "messages", messages);
+    c.text(m, s.at("cache_salt"), "cache_salt", cacheSalt);
     if (key != null) Call.put(m, s.at("key"), c.bytes(key), key.length);
-    c.text(m, s.at("path"), path == null ? null : path.toString());
+    c.text(m, s.at("path"), "path", path == null ? null : path.toString());
     m.set(JAVA_LONG, s.at("deadline_us"), ParamsWriter.micros(deadline));
     return m;
   }

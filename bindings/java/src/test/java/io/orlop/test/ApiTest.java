@@ -7,6 +7,9 @@ import static io.orlop.test.Check.throwing;
 
 import io.orlop.BusyException;
 import io.orlop.CancelledException;
+import io.orlop.ChatEvent;
+import io.orlop.ChatOutput;
+import io.orlop.ClosedException;
 import io.orlop.Embedding;
 import io.orlop.Engine;
 import io.orlop.EngineLoading;
@@ -349,6 +352,49 @@ final class ApiTest {
         throwing(NullPointerException.class, () -> r.subscribe(new Reader(-1), null));
         same(r.result().tokens(), wanted);
       }
+    }
+  }
+
+  /** A subscriber that asks for nothing hears of the close all the same. */
+  public static void closedWithoutDemand() throws Exception {
+    try (Engine engine = Check.tiny()) {
+      Request r = engine.generate(prompt().maxTokens(400).build());
+      Reader reader =
+          new Reader(-1) {
+            @Override
+            public void onSubscribe(Flow.Subscription s) {}
+          };
+      r.subscribe(reader);
+      Check.eventually(() -> r.status().generatedTokens() > 5, "it has output");
+      isTrue(reader.end.getCount() == 1, "nothing is said without demand");
+      r.close();
+      reader.await();
+      isTrue(reader.error instanceof ClosedException, "" + reader.error);
+      isTrue(reader.got.isEmpty() && !reader.completed, "nothing else");
+    }
+  }
+
+  /** Half of a surrogate pair has no UTF-8; it does not become a question mark. */
+  public static void loneSurrogates() {
+    same(Guide.choice("x").check("\ud83d\ude00").acceptedBytes(), 0L);
+    try (Engine engine = Check.tiny();
+        ChatOutput out = ChatOutput.of("{\"format\": \"none\", \"reasoning\": false}")) {
+      same(out.push("a \ud83d\ude00", false), List.of(new ChatEvent.Content("a \ud83d\ude00")));
+      Map<String, Check.Work> calls =
+          Map.of(
+              "text: ", () -> engine.generate(GenerateParams.text("ab\ud83d").build()),
+              "messages: ", () -> engine.chatRender("[\"\ud83d\"]"),
+              "stop: ", () -> engine.generate(prompt().stop("x", "ab\ude00c").build()),
+              "cache_salt: ", () -> engine.generate(prompt().cacheSalt("\ude00\ud83d").build()),
+              "config: ", () -> Engine.create("{\"model\": \"\ud800\"}"),
+              "guide: ", () -> Guide.regex("\udfff").check(""),
+              "text: a lone surrogate \\uD83D at character 1 has no UTF-8", () -> out.push("a\ud83d", false));
+      for (var call : calls.entrySet()) {
+        var e = throwing(InvalidArgumentException.class, call.getValue());
+        contains(e.getMessage(), call.getKey());
+        contains(e.getMessage(), "a lone surrogate");
+      }
+      same(engine.stats().requestsFinished(), 0L);
     }
   }
 
