@@ -1,0 +1,252 @@
+// Selections over one row by its blocks together: histograms in each block's shared memory, of which every block
+// finds the same bin. Numbers and weights are whole, so their sums do not depend on the order of additions.
+#pragma once
+#include "backend/cuda/sample_row.cuh"
+
+namespace orlop::cuda {
+
+constexpr int piece_bits = 15;  // of a weight, in histograms of 32-bit sums
+
+// Every thread; before numbers are added.
+__device__ inline uint32_t* clear_histogram(SampleShared& s, const Chunk& c) {
+  uint32_t* h = s.histogram[c.pass & 1];
+  for (int i = threadIdx.x; i < histogram_words / 4; i += sample_threads) reinterpret_cast<uint4*>(h)[i] = {};
+  __syncthreads();
+  return h;
+}
+
+// resident: a block's part of the row is in shared memory, hence small enough that the sums of pieces fit.
+template <bool resident>
+__device__ inline void add_weight(uint32_t* h, uint32_t bin, uint64_t weight) {
+  atomicAdd(&h[bin], 1u);
+  if constexpr (resident) {
+    constexpr uint32_t piece = (1u << piece_bits) - 1;
+    const auto low = static_cast<uint32_t>(weight) & piece, middle = static_cast<uint32_t>(weight >> piece_bits) & piece;
+    const auto high = static_cast<uint32_t>(weight >> 2 * piece_bits);
+    if (high) atomicAdd(&h[weight_bins + bin], high);
+    if (middle) atomicAdd(&h[2 * weight_bins + bin], middle);
+    if (low) atomicAdd(&h[3 * weight_bins + bin], low);
+  } else {
+    atomicAdd(reinterpret_cast<unsigned long long*>(h + weight_bins) + bin, static_cast<unsigned long long>(weight));
+  }
+}
+template <bool resident>
+__device__ inline uint64_t bin_weight(const uint32_t* h, int bin) {
+  if constexpr (resident)
+    return (uint64_t{h[weight_bins + bin]} << 2 * piece_bits) + (uint64_t{h[2 * weight_bins + bin]} << piece_bits) + h[3 * weight_bins + bin];
+  else
+    return reinterpret_cast<const uint64_t*>(h + weight_bins)[bin];
+}
+
+// The first bin with which the sum reaches the goal. weighted: of weights, `mine` being what the thread added to
+// their total, and if the goal is 0 it is top_p of the total.
+template <bool resident, bool weighted>
+__device__ __noinline__ void find_border(SampleShared& s, Chunk& c, uint64_t goal, float top_p, uint64_t mine) {
+  constexpr int per_group = (weighted ? weight_bins : count_bins) / bin_groups, each = sample_threads / bin_groups;
+  const int lane = threadIdx.x % 32, buffer = c.pass++ & 1;
+  const uint32_t* h = s.histogram[buffer];
+  if constexpr (weighted) {
+    mine = warp_sum(mine);
+    if (lane == 0) s.warp_weight[threadIdx.x / 32] = mine;
+  }
+  __syncthreads();
+  {
+    const int group = threadIdx.x / each;
+    uint64_t sum = 0;
+    uint32_t count = 0;
+    for (int i = threadIdx.x % each; i < per_group; i += each) {
+      count += h[group * per_group + i];
+      if constexpr (weighted) sum += bin_weight<resident>(h, group * per_group + i);
+    }
+    for (int step = each / 2; step; step /= 2) {
+      count += __shfl_xor_sync(all_lanes, count, step);
+      if constexpr (weighted) sum += __shfl_xor_sync(all_lanes, sum, step);
+    }
+    if (threadIdx.x % each == 0) {
+      s.group_count[buffer][group] = count;
+      if constexpr (weighted) s.group_sum[buffer][group] = sum;
+    }
+    if constexpr (weighted)
+      if (threadIdx.x < 32) {
+        const uint64_t total = warp_sum(lane < sample_warps ? s.warp_weight[lane] : 0);
+        if (lane == 0) s.total[buffer] = total;
+      }
+  }
+  cluster_arrive();
+  cluster_wait();
+  if (threadIdx.x < 32) {
+    uint64_t sum[2] = {}, total = 0;
+    uint32_t count[2] = {};
+#pragma unroll 4
+    for (int b = 0; b < c.blocks; ++b) {
+      const uint2 n = reinterpret_cast<const uint2*>(at_block(s.group_count[buffer], b))[lane];
+      count[0] += n.x, count[1] += n.y;
+      if constexpr (weighted) {
+        const ulonglong2 w = reinterpret_cast<const ulonglong2*>(at_block(s.group_sum[buffer], b))[lane];
+        sum[0] += w.x, sum[1] += w.y;
+      }
+    }
+    if constexpr (weighted) {
+      total = warp_sum(lane < c.blocks ? *at_block(&s.total[buffer], lane) : uint64_t{0});
+      if (goal == 0) {
+        const double share = ceil(static_cast<double>(top_p) * static_cast<double>(total));
+        goal = share >= static_cast<double>(total) ? total : share > 1 ? static_cast<uint64_t>(share) : 1;
+      }
+    } else {
+      sum[0] = count[0], sum[1] = count[1];
+    }
+    const uint64_t end = warp_scan(sum[0] + sum[1]);
+    const uint32_t count_end = warp_scan(count[0] + count[1]);
+    const unsigned reached = __ballot_sync(all_lanes, end >= goal);
+    const int holder = reached ? __ffs(reached) - 1 : 31;
+    // Of its two groups.
+    const bool second = end - sum[1] < goal;
+    const int group = __shfl_sync(all_lanes, 2 * lane + second, holder);
+    const uint64_t before = __shfl_sync(all_lanes, end - sum[1] - (second ? 0 : sum[0]), holder);
+    const uint32_t count_before = __shfl_sync(all_lanes, count_end - count[1] - (second ? 0 : count[0]), holder);
+    uint64_t in_bin = 0;
+    uint32_t count_in = 0;
+    if (lane < per_group) {
+#pragma unroll 4
+      for (int b = 0; b < c.blocks; ++b) {
+        const uint32_t* there = at_block(s.histogram[buffer], b);
+        count_in += there[group * per_group + lane];
+        if constexpr (weighted) in_bin += bin_weight<resident>(there, group * per_group + lane);
+      }
+    }
+    if constexpr (!weighted) in_bin = count_in;
+    const uint64_t bin_end = before + warp_scan(in_bin);
+    const uint32_t bin_count_end = count_before + warp_scan(count_in);
+    const unsigned bins = __ballot_sync(all_lanes, lane < per_group && bin_end >= goal);
+    if (lane == (bins ? __ffs(bins) - 1 : per_group - 1))
+      s.border = {goal,
+                  bin_end - in_bin,
+                  in_bin,
+                  total,
+                  static_cast<uint32_t>(group * per_group + lane),
+                  bin_count_end - count_in,
+                  count_in,
+                  reached != 0};
+  }
+  __syncthreads();
+}
+
+// What a selection keeps: what is better than `key` (keys ascend from the best), and of those that have it the ids
+// up to `id`.
+struct Cut {
+  uint32_t key = 0xffffffffu;
+  int32_t id = INT_MAX;
+  __device__ bool keeps(uint32_t k, int32_t i) const { return k < key || (k == key && i <= id); }
+};
+
+// The lowest `wanted` ids of those with the key of the cut, of which there are more.
+template <class Key>
+__device__ inline void cut_ids(SampleShared& s, Chunk& c, Cut& cut, uint64_t wanted, const Key& key) {
+  uint32_t prefix = 0;
+  for (int shift = c.vocab > 1 << 22 ? 22 : c.vocab > 1 << 11 ? 11 : 0;; shift -= 11) {
+    uint32_t* h = clear_histogram(s, c);
+    for (int32_t i = threadIdx.x; i < c.count; i += sample_threads) {
+      const auto id = static_cast<uint32_t>(c.begin + i) >> shift;
+      if (key(i) == cut.key && id >> 11 == prefix) atomicAdd(&h[id & 2047], 1u);
+    }
+    find_border<true, false>(s, c, wanted, 0, 0);
+    prefix = prefix << 11 | s.border.bin;
+    wanted -= s.border.before;
+    if (shift == 0 || wanted == s.border.inside) {
+      cut.id = static_cast<int32_t>(((prefix + 1) << shift) - 1);
+      return;
+    }
+  }
+}
+
+// The `wanted` best of all x, exactly; of equals those with the lower ids. Three passes or more.
+template <bool resident>
+__device__ __noinline__ Cut cut_count(SampleShared& s, Chunk& c, const float* x, uint64_t wanted) {
+  const auto key = [&](int32_t i) { return ~ordered(x[i]); };
+  Cut cut;
+  uint32_t prefix = 0;
+  for (int level = 0; level < 3; ++level) {
+    const int shift = level == 0 ? 21 : level == 1 ? 10 : 0, width = level == 2 ? 10 : 11;
+    uint32_t* h = clear_histogram(s, c);
+    for (int32_t i = threadIdx.x; i < c.count; i += sample_threads) {
+      const uint32_t k = key(i) >> shift;
+      if (level == 0 || k >> width == prefix) atomicAdd(&h[k & ((1u << width) - 1)], 1u);
+    }
+    find_border<true, false>(s, c, wanted, 0, 0);
+    prefix = prefix << width | s.border.bin;
+    wanted -= s.border.before;
+    cut.key = prefix << shift | ((1u << shift) - 1);
+    if (wanted == s.border.inside) return cut;
+  }
+  cut_ids(s, c, cut, wanted, key);
+  return cut;
+}
+
+// Weights as keys that ascend from the best, 1.
+constexpr uint32_t one_bits = 0x3f800000u;
+__device__ inline uint32_t weight_key(float w) { return one_bits - __float_as_uint(w); }
+
+// The smallest set of best weights that reaches the goal, whose keys' first ten bits the border says.
+template <bool resident>
+__device__ __noinline__ Cut cut_weight(SampleShared& s, Chunk& c, const float* w) {
+  Cut cut;
+  uint32_t prefix = s.border.bin;
+  uint64_t goal = s.border.goal - s.border.before;
+  for (int shift = 10; shift >= 0; shift -= 10) {
+    uint32_t* h = clear_histogram(s, c);
+    for (int32_t i = threadIdx.x; i < c.count; i += sample_threads) {
+      const uint32_t k = weight_key(w[i]) >> shift;
+      if (k >> 10 != prefix) continue;
+      const uint64_t weight = fixed(w[i]);
+      if (weight) add_weight<resident>(h, k & 1023, weight);
+    }
+    find_border<resident, true>(s, c, goal, 0, 0);
+    prefix = prefix << 10 | s.border.bin;
+    goal -= s.border.before;
+    cut.key = prefix << shift | ((1u << shift) - 1);
+    if (s.border.count_inside == 1) return cut;
+  }
+  const uint64_t each = s.border.inside / s.border.count_inside, wanted = (goal + each - 1) / each;
+  if (wanted < s.border.count_inside) cut_ids(s, c, cut, wanted, [&](int32_t i) { return weight_key(w[i]); });
+  return cut;
+}
+
+// How far below the best: 64 bins for each power of two from 2^-16 to 2^16; never less for a lower logit.
+__device__ inline uint32_t distance_bin(float best, float v) {
+  const int bin = static_cast<int>(__float_as_uint(best - v) >> 17) - ((127 - 16) << 6);
+  return static_cast<uint32_t>(min(max(bin, 0), count_bins - 1));
+}
+
+// Puts the tokens for which `take` holds into the first block's list, if they are few: every thread of every block
+// gets their number, or -1. To be followed by cluster_arrive() of every block, and by cluster_wait() of those that
+// go on or must not end (the first, whose number others read, and those that the first reads from).
+template <class Take>
+__device__ inline int32_t gather(SampleShared& s, const Chunk& c, const float* x, const Take& take) {
+  if (threadIdx.x == 0) s.list_n = 0;
+  __syncthreads();
+  for (int32_t i = threadIdx.x; i < c.count; i += sample_threads) {
+    const float v = x[i];
+    if (!take(v)) continue;
+    const int at = atomicAdd(&s.list_n, 1);
+    if (at < list_size) s.own[at] = {v, c.begin + i};
+  }
+  cluster_arrive();
+  cluster_wait();
+  const int lane = threadIdx.x % 32;
+  const auto mine = static_cast<uint32_t>(lane < c.blocks ? *at_block(&s.list_n, lane) : 0);
+  const uint32_t end = warp_scan(mine);
+  const uint32_t total = __shfl_sync(all_lanes, end, 31);
+  if (total > list_size) return -1;
+  if (c.rank == 0) {
+    // Each warp takes every so manieth block's.
+    for (int b = threadIdx.x / 32; b < c.blocks; b += sample_warps) {
+      const int n = static_cast<int>(__shfl_sync(all_lanes, mine, b)), begin = static_cast<int>(__shfl_sync(all_lanes, end, b)) - n;
+      const Token* from = at_block(s.own, b);
+      for (int i = lane; i < n; i += 32) s.list[begin + i] = from[i];
+    }
+    __syncthreads();
+  }
+  return static_cast<int32_t>(total);
+}
+
+}  // namespace orlop::cuda
