@@ -12,6 +12,7 @@
 #include "backend/cpu/machine.h"
 #include "backend/cpu/threads.h"
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/many.h"
 #include "backend/cuda/pack.h"
 #include "backend/cuda/plugin.h"
 #include "base/error.h"

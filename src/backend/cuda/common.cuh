@@ -73,7 +73,7 @@ struct Context {
   Transfers transfers;
   std::mutex mutex;  // guards what follows
   Launches launches;
-  size_t attention_shared[3] = {};  // bytes that its kernels may use, by type
+  uint32_t* attention_done = nullptr;  // attention.cu: counters, zero between calls
   Products* products = nullptr;  // see gemm.cuh
   bool no_products = false;             // asked for, and not there
 };

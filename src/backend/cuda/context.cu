@@ -65,6 +65,7 @@ void close(Context* c) {
       close_products(c);
       cudaStreamSynchronize(c->stream);
       c->transfers.close();
+      cudaFree(c->attention_done);
       cudaStreamDestroy(c->stream);
     }
   }

@@ -200,6 +200,8 @@ uint32_t alignment(const void* p) {
 }
 
 constexpr size_t workspace_bytes = size_t{64} << 20;
+constexpr size_t counter_bytes = mixed_blocks * sizeof(int);  // after it
+static_assert(mixed_partial_bytes <= workspace_bytes);
 constexpr size_t flush_bytes = size_t{128} << 20;  // more than caches hold
 constexpr int candidates = 12;
 
@@ -377,7 +379,9 @@ Products* products(Context* c) {
   const Here here(c, &status);
   if (!here || !l.create) return nullptr;
   auto p = std::make_unique<Products>(l);
-  if (l.create(&p->handle) || cudaMalloc(reinterpret_cast<void**>(&p->workspace), workspace_bytes) != cudaSuccess) {
+  if (l.create(&p->handle) || 
+      cudaMalloc(reinterpret_cast<void**>(&p->workspace), workspace_bytes + counter_bytes) != cudaSuccess ||
+      cudaMemsetAsync(p->workspace + workspace_bytes, 0, counter_bytes, c->stream) != cudaSuccess) {
     cudaGetLastError();
     return nullptr;
   }
@@ -411,6 +415,11 @@ unsigned char* weights_buffer(Context* c, Products* p, size_t* bytes) {
   }
   *bytes = p->weights_bytes;
   return p->weights;
+}
+
+void mixed_room(Products* p, float** partials, int** counters) {
+  *partials = reinterpret_cast<float*>(p->workspace);
+  *counters = reinterpret_cast<int*>(p->workspace + workspace_bytes);
 }
 
 bool gemm_possible(Context* c, Products* p, const GemmArgs& a) {

@@ -49,6 +49,8 @@ bool gemm_possible(Context* c, Products* p, const GemmArgs& a);
 bool gemm(Context* c, Products* p, const GemmArgs& a);
 // For weights made into bf16, `bytes` of them, used by one product after another; null: no memory.
 unsigned char* weights_buffer(Context* c, Products* p, size_t* bytes);
+// For mixed().
+void mixed_room(Products* p, float** partials, int** counters);
 
 // ---- prepare.cu ----------------------------------------------------------------------------
 
@@ -62,6 +64,10 @@ struct RowsArgs {
   int64_t m = 0, k = 0, k_padded = 0;
   float eps = 0;
   int32_t narrow = 0;
+  // Not 0 (bf16): in tiles of as many rows for mixed(): chunks of 64 elements, of each the rows of all tiles, in
+  // 128 bytes each whose 16-byte pieces are turned by the row (piece ^ row % 8), and whose elements are, in each
+  // 16, 0 1 4 5 8 9 12 13, 2 3 6 7 10 11 14 15: as a thread holds the weights' (see place()).
+  int64_t tile = 0;
 };
 // False: rows of so many elements are too long.
 bool prepare_rows(Context* c, Elem elem, const RowsArgs& a);
@@ -81,6 +87,34 @@ struct FinishArgs {
   bool narrow = false, accumulate = false, unused = false;
 };
 void finish(Context* c, const FinishArgs& a);
+
+// ---- mixed.cu: bf16 rows with tiled weights as they are; Hopper only -------------------------
+
+struct MixedArgs {
+  Piece l;
+  const unsigned char* low = nullptr;   // the piece
+  const unsigned char* high = nullptr;  // gated: where the piece of `up` begins (maybe the same, up_row rows later)
+  int64_t up_row = 0;
+  const unsigned char* x = nullptr;  // rows in tiles: see RowsArgs
+  void* out = nullptr;               // column 0 is the piece's first row; bf16 where narrow_out
+  int64_t out_stride = 0;
+  const float* bias = nullptr;
+  const float* up_bias = nullptr;
+  int64_t m = 0, n = 0;  // n: of the result
+  float* partials = nullptr;
+  int* counters = nullptr;  // zeros, and zeros again afterwards
+  int32_t glu = 0;          // Glu
+  bool narrow_out = false, accumulate = false, unused[2] = {};
+};
+constexpr int64_t mixed_blocks = 192;  // that may share tiles
+constexpr int64_t mixed_partial_bytes = mixed_blocks * 2 * 256 * 128 * 4;
+// Rows of x in a tile.
+constexpr int64_t mixed_rows(int64_t m) {
+  const int64_t each = up((m + (m + 127) / 128 - 1) / ((m + 127) / 128), 8);
+  return each <= 64 ? 64 : each <= 96 ? 96 : 128;
+}
+// False: this GPU or this piece is not for it.
+bool mixed(Context* c, const MixedArgs& a, PluginStatus* status);
 
 // ---- dequantize.cu -------------------------------------------------------------------------
 

@@ -157,20 +157,9 @@ ORLOP_BOTH inline int64_t product_columns(const LinearDesc& d) {
   return n;
 }
 
-// A product's workspace: its input, prepared; the product before the gate (as float32, which is more than it
-// may need); and weights as bf16 for the library.
-struct MatmulSpace {
-  int64_t product_at, weights_at, bytes;
-  ORLOP_BOTH MatmulSpace(const LinearDesc& d, int64_t m) {
-    product_at = up(m * up(d.k, k_block) * (d.compute == Compute::fp32 ? 4 : 2), 256) + up(m * 4, 256);
-    weights_at = product_at + up(m * product_columns(d) * 4, 256);
-    bytes = weights_at;
-    const Pieces all(d);
-    for (int i = 0; i < all.count; ++i)
-      if (const Piece& l = all.piece[i]; l.scaled) bytes = weights_at + up(product_columns(d), row_block) * l.k_padded * 2;
-  }
-};
-inline size_t matmul_workspace_bytes(const LinearDesc& d, int64_t m) { return static_cast<size_t>(MatmulSpace(d, m).bytes); }
+// The workspace of a product of few rows: its input, normed; and the product before the gate.
+ORLOP_BOTH inline int64_t product_at(const LinearDesc& d, int64_t m) { return up(m * d.k * (d.compute == Compute::fp32 ? 4 : 2), 256); }
+ORLOP_BOTH inline int64_t few_workspace_bytes(const LinearDesc& d, int64_t m) { return product_at(d, m) + up(m * product_columns(d) * 4, 256); }
 
 // A page holds, per key head, keys [page_tokens, head_dim] and then values, in the cache's type.
 ORLOP_BOTH constexpr int64_t kv_element(KvType type) { return type == KvType::f32 ? 4 : 2; }

@@ -13,4 +13,9 @@ inline int64_t many_workspace_bytes(const LinearDesc& d, int64_t m) {
   return d.compute == Compute::fp32 || m <= few_rows ? 0 : many_raw_at(d, m) + up(m * product_columns(d) * 4, 256);
 }
 
+inline size_t matmul_workspace_bytes(const LinearDesc& d, int64_t m) {
+  const int64_t few = few_workspace_bytes(d, m), many = many_workspace_bytes(d, m);
+  return static_cast<size_t>(few > many ? few : many);
+}
+
 }  // namespace orlop::cuda

@@ -2,6 +2,7 @@
 // rounded to bf16 and sums are float32; int8 and a8 are computed as bf16.
 #include "backend/cuda/codes.cuh"
 #include "backend/cuda/entries.h"
+#include "backend/cuda/gemm.cuh"
 #include "backend/cuda/norm.cuh"
 #include "backend/cuda/stream.cuh"
 #include "backend/cuda/weights.cuh"
@@ -91,10 +92,10 @@ void matmul(Context* c, const MatmulArgs& given, PluginStatus* status) {
   MatmulArgs a = given;
   const LinearDesc& d = *a.desc;
   const Pieces all(d);
-  const MatmulSpace space(d, a.m);
   auto* work = static_cast<unsigned char*>(a.workspace);
   const bool fp32 = d.compute == Compute::fp32, gated = d.glu != Glu::none;
   const auto* packed = static_cast<const unsigned char*>(a.packed);
+  if (c->fast && a.m > stream_rows && !fp32 && matmul_many(c, a, status)) return;
   if (a.norm_weight && (fp32 || a.m > 2)) {
     if (fp32) {
       norm(c, {a.x, a.x_stride, a.norm_weight, a.norm_eps, reinterpret_cast<float*>(work), d.k, a.m, d.k}, status);
@@ -133,7 +134,7 @@ void matmul(Context* c, const MatmulArgs& given, PluginStatus* status) {
     return !fp32 && stream(c, s, status);
   };
   if (together && stream_piece(0, true, a.out, a.out_stride, a.bias, a.bias ? a.bias + d.part_n[0] : nullptr)) return;
-  float* product = gated ? reinterpret_cast<float*>(work + space.product_at) : a.out;
+  float* product = gated ? reinterpret_cast<float*>(work + product_at(d, a.m)) : a.out;
   const int64_t stride = gated ? product_columns(d) : a.out_stride;
   int64_t column = 0;
   for (int i = 0; i < all.count; ++i) {

@@ -153,6 +153,13 @@ __global__ void __launch_bounds__(threads) rows(RowsArgs a) {
     const int64_t at = (int64_t{c} * threads + threadIdx.x) * 8;
     if (at >= a.k_padded) continue;
     if constexpr (elem == Elem::bf16) {
+      if (a.tile) {
+        const int64_t all = (a.m + a.tile - 1) / a.tile * a.tile, piece = at % 64 / 16 * 2, turn = row % 8;
+        unsigned char* to = a.to + (at / 64 * all + row) * 128 + at % 16;
+        *reinterpret_cast<uint2*>(to + (piece ^ turn) * 16) = make_uint2(narrow_pair(v[c][0], v[c][1]), narrow_pair(v[c][4], v[c][5]));
+        *reinterpret_cast<uint2*>(to + ((piece + 1) ^ turn) * 16) = make_uint2(narrow_pair(v[c][2], v[c][3]), narrow_pair(v[c][6], v[c][7]));
+        continue;
+      }
       store8(reinterpret_cast<__nv_bfloat16*>(a.to) + row * a.k_padded + at, true, 8, v[c]);
     } else {
       uint32_t bytes[2] = {};

@@ -1,6 +1,7 @@
 // Products of few rows of activations: bounded by reading the weights.
 #pragma once
 #include "backend/cuda/common.cuh"
+#include "backend/cuda/many.h"
 
 namespace orlop::cuda {
 
@@ -24,7 +25,7 @@ struct StreamArgs {
   bool narrow_x, narrow_out, accumulate;
 };
 
-constexpr int32_t stream_rows = 32;  // of activations, at a time; more repeat the weights
+constexpr int32_t stream_rows = static_cast<int32_t>(few_rows);  // of activations, at a time; more repeat the weights
 
 // False: this GPU has too little shared memory for rows of so many elements.
 bool stream(Context* c, const StreamArgs& a, PluginStatus* status);

@@ -1,0 +1,94 @@
+// Attention of few rows: what its kernels are told, and how work is cut. Host only, but for DecodeArgs.
+#pragma once
+#include <algorithm>
+
+#include "backend/cuda/layout.h"
+#include "backend/cuda/kv_layout.cuh"
+#include "backend/cuda/plugin.h"
+
+namespace orlop::cuda {
+
+constexpr int decode_warps = 4;  // of a block
+
+// No padding: equal calls are equal bytes.
+struct DecodeArgs {
+  const float* q;
+  const float* k;
+  const unsigned char* tails;
+  void* out;
+  const AttentionSeq* seqs;
+  const int32_t* page_table;
+  const unsigned char* pages;
+  float* records;  // [tiles of rows][head_parts][kv_heads][splits][tile_columns][head_dim + 4]
+  uint32_t* done;  // [tiles of rows][head_parts][kv_heads], zero before and after
+  int64_t q_stride, k_stride, out_stride;
+  int64_t page_bytes, head_bytes, values_at, key_grids_at, value_grids_at;
+  int32_t kv_heads, group, head_parts, part_heads;  // a group's heads are taken in parts of part_heads
+  int32_t page_tokens, key_tile;
+  int32_t seq_count, one_each;  // one_each: as many sequences as rows
+  int32_t too_many;             // sequences of as many rows are someone else's
+  int32_t tile_rows, tile_columns;
+  int32_t window;
+  int32_t chunk, splits, walks;  // a block walks all chunks of its tile, or takes one of at most `splits`
+  int32_t narrow_out;
+  float scale_log2;
+  int32_t unused;
+};
+static_assert(sizeof(DecodeArgs) == 9 * 8 + 8 * 8 + 18 * 4);
+
+constexpr int64_t most_records = 4096;  // that one call leaves: a block's part of a split context each
+constexpr int32_t most_columns = 16;
+
+inline bool decode_takes(const KvDesc& d) {
+  const int32_t n = d.head_dim;
+  return d.type != KvType::f32 && (n == 64 || n == 80 || n == 96 || n == 128 || n == 256);
+}
+
+// How the rows of a call become blocks.
+struct DecodePlan {
+  int32_t part_heads, head_parts, tile_rows;
+  int64_t blocks;        // before the split: tiles of rows, parts of heads, key heads
+  int32_t chunk, splits;
+  bool walks;
+};
+
+// A number that is not below n and stays the same for a while when n grows: at most an eighth more.
+constexpr int32_t stepped(int32_t n) {
+  int32_t step = 128;
+  while (step < n / 8) step *= 2;
+  return (n + step - 1) / step * step;
+}
+
+inline DecodePlan plan_decode(const KvDesc& kv, int32_t heads, int32_t rows, int32_t seq_count, int32_t max_context, int32_t window,
+                              int32_t multiprocessors, bool fast) {
+  DecodePlan p;
+  const int32_t group = heads / kv.kv_heads, columns = kv.head_dim > 128 || group <= 8 ? 8 : most_columns;
+  p.head_parts = (group + columns - 1) / columns;
+  p.part_heads = (group + p.head_parts - 1) / p.head_parts;
+  p.tile_rows = 1;
+  if (rows > seq_count) {  // rows of a sequence share keys: powers of two, since tiles stand at their multiples
+    const int32_t most = kv.head_dim > 128 ? 8 : most_columns;
+    while (p.tile_rows < 8 && 2 * p.tile_rows * p.part_heads <= most) p.tile_rows *= 2;
+  }
+  const int64_t tiles = std::min<int64_t>(rows, rows / p.tile_rows + 2 * int64_t{seq_count});
+  p.blocks = tiles * kv.kv_heads * p.head_parts;
+  // Keys that a tile sees, at most; a window may begin and end inside a chunk.
+  const int64_t context = stepped(max_context), seen = window ? std::min<int64_t>(context, int64_t{window} + p.tile_rows) : context;
+  if (!fast) {
+    p.chunk = attention_chunk;
+  } else {
+    // A wave of blocks, each of at least 64 (codes: 128) tokens; more waves once blocks are long.
+    const int64_t slots = 2 * int64_t{multiprocessors}, unit = is_coded(kv.type) ? 128 : 64;
+    int64_t chunk = (p.blocks * seen + slots - 1) / slots;
+    if (chunk > 512) chunk = std::max<int64_t>(512, chunk / 12);
+    chunk = std::max(chunk, (p.blocks * seen + most_records - 1) / most_records);
+    p.chunk = static_cast<int32_t>(std::min<int64_t>(up(chunk, unit), up(context, unit)));
+  }
+  const int64_t splits = window ? (seen - 1) / p.chunk + 2 : (context + p.chunk - 1) / p.chunk;
+  p.splits = static_cast<int32_t>(splits);
+  p.walks = p.splits > 1 && p.blocks * splits > most_records;
+  if (p.walks) p.splits = 1;
+  return p;
+}
+
+}  // namespace orlop::cuda

@@ -1,0 +1,16 @@
+// The kernels of attention, and what the table says of their memory; attention.cu chooses.
+#pragma once
+#include "backend/cuda/attention_decode.h"
+
+namespace orlop::cuda {
+
+// dims: 64, 80, 96, 128 or 256; a grid of x by y blocks.
+void decode_bf16(Context*, int32_t dims, const DecodeArgs&, unsigned x, unsigned y, PluginStatus*);
+void decode_f16(Context*, int32_t dims, const DecodeArgs&, unsigned x, unsigned y, PluginStatus*);
+void decode_int8(Context*, int32_t dims, const DecodeArgs&, unsigned x, unsigned y, PluginStatus*);
+void decode_uint4(Context*, int32_t dims, const DecodeArgs&, unsigned x, unsigned y, PluginStatus*);
+
+// Every type and shape, slowly.
+void attend_plainly(Context*, const AttentionArgs&, PluginStatus*);
+
+}  // namespace orlop::cuda

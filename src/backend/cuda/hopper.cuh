@@ -1,0 +1,129 @@
+// Hopper's asynchronous products, barriers in shared memory and tensor copies (PTX ISA 9.0, sections on wgmma,
+// mbarrier and cp.async.bulk.tensor), as far as attention needs them. Only code for sm_90a may call them.
+#pragma once
+#include <cuda.h>
+
+#include "backend/cuda/common.cuh"
+
+namespace orlop::cuda {
+
+// ---- barriers in shared memory
+
+__device__ inline uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+
+__device__ inline void barrier_init(uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+__device__ inline void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ inline void barrier_expect(uint32_t barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+// Until the phase of that parity is complete.
+__device__ inline void barrier_wait(uint32_t barrier, int parity) {
+  asm volatile(
+      "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@done bra out;\nbra again;\nout:\n}\n" ::"r"(barrier), "r"(parity) : "memory");
+}
+// What this thread stored to shared memory is there for tensor cores and copies, once it has passed a barrier.
+__device__ inline void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// Of some of a block's warps.
+__device__ inline void group_sync(int id, int threads) { asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+__device__ inline void group_arrive(int id, int threads) { asm volatile("barrier.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+// Whether it is so for any of them; waits as group_sync does.
+__device__ inline bool group_any(int id, int threads, bool mine) {
+  int any;
+  asm volatile(
+      "{\n.reg .pred p, q;\nsetp.ne.b32 p, %3, 0;\nbarrier.red.or.pred q, %1, %2, p;\nselp.b32 %0, 1, 0, q;\n}\n"
+      : "=r"(any)
+      : "r"(id), "r"(threads), "r"(static_cast<int>(mine))
+      : "memory");
+  return any;
+}
+
+// A box of a matrix to shared memory; its bytes complete the barrier's phase.
+__device__ inline void copy_box(uint32_t to, const CUtensorMap* map, int column, int row, uint32_t barrier) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+               "l"(map), "r"(column), "r"(row), "r"(barrier)
+               : "memory");
+}
+__device__ inline void prefetch_map(const CUtensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+
+template <int Count>
+__device__ inline void fewer_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count));
+}
+template <int Count>
+__device__ inline void more_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count));
+}
+
+// ---- products of a warpgroup
+
+__device__ inline void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int Left>
+__device__ inline void products_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Left) : "memory");
+}
+// Nothing that uses the registers moves across it.
+template <int N>
+__device__ inline void hold(float (&v)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(v[i])::"memory");
+}
+
+// A matrix in shared memory, rows of 128 bytes whose 16-byte pieces are turned by the row (piece ^ row % 8),
+// in panels of 64 elements: `panel` bytes from one to the next where the matrix is wider (values), any number
+// where a step stays in one (queries, keys). Steps of 16 rows or of 32 bytes within a row are added to it.
+__device__ inline uint64_t swizzled(uint32_t address, int panel) {
+  return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{static_cast<uint32_t>(panel) >> 4} << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+}
+
+// Registers of an accumulator, as the assembler counts them and as it is given them.
+#define ORLOP_D16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define ORLOP_D32 ORLOP_D16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define ORLOP_D40 ORLOP_D32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define ORLOP_D48 ORLOP_D40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define ORLOP_D64 ORLOP_D48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define ORLOP_F8(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define ORLOP_F32(d, i) ORLOP_F8(d, i), ORLOP_F8(d, i + 8), ORLOP_F8(d, i + 16), ORLOP_F8(d, i + 24)
+#define ORLOP_OUT32(d) ORLOP_F32(d, 0)
+#define ORLOP_OUT40(d) ORLOP_F32(d, 0), ORLOP_F8(d, 32)
+#define ORLOP_OUT48(d) ORLOP_F32(d, 0), ORLOP_F8(d, 32), ORLOP_F8(d, 40)
+#define ORLOP_OUT64(d) ORLOP_F32(d, 0), ORLOP_F32(d, 32)
+
+// Products of 64 rows with N columns over 16: both from shared memory, each row along its 16 (scores); or the
+// first from registers and the second across (values). accumulate 0: what was there does not count.
+template <class T, int N>
+struct Product;
+
+#define ORLOP_PRODUCT(T, NAME, N, R, A, B, C, D, E, F)                                                                    \
+  template <>                                                                                                             \
+  struct Product<T, N> {                                                                                                  \
+    __device__ static inline void scores(float (&d)[R], uint64_t a, uint64_t b, int accumulate) {                         \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #C ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N                   \
+                   "k16.f32." NAME "." NAME " {" ORLOP_D##R "}, %" #A ", %" #B ", p, 1, 1, 0, 0;\n}\n"                    \
+                   : ORLOP_OUT##R(d)                                                                                      \
+                   : "l"(a), "l"(b), "r"(accumulate));                                                                    \
+    }                                                                                                                     \
+    __device__ static inline void values(float (&d)[R], const uint32_t* a, uint64_t b, int accumulate) {                  \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #F ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N                   \
+                   "k16.f32." NAME "." NAME " {" ORLOP_D##R "}, {%" #A ", %" #B ", %" #C ", %" #D "}, %" #E               \
+                   ", p, 1, 1, 1;\n}\n"                                                                                   \
+                   : ORLOP_OUT##R(d)                                                                                      \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                                \
+    }                                                                                                                     \
+  };
+ORLOP_PRODUCT(__nv_bfloat16, "bf16", 64, 32, 32, 33, 34, 35, 36, 37)
+ORLOP_PRODUCT(__half, "f16", 64, 32, 32, 33, 34, 35, 36, 37)
+ORLOP_PRODUCT(__nv_bfloat16, "bf16", 80, 40, 40, 41, 42, 43, 44, 45)
+ORLOP_PRODUCT(__half, "f16", 80, 40, 40, 41, 42, 43, 44, 45)
+ORLOP_PRODUCT(__nv_bfloat16, "bf16", 96, 48, 48, 49, 50, 51, 52, 53)
+ORLOP_PRODUCT(__half, "f16", 96, 48, 48, 49, 50, 51, 52, 53)
+ORLOP_PRODUCT(__nv_bfloat16, "bf16", 128, 64, 64, 65, 66, 67, 68, 69)
+ORLOP_PRODUCT(__half, "f16", 128, 64, 64, 65, 66, 67, 68, 69)
+#undef ORLOP_PRODUCT
+
+}  // namespace orlop::cuda

@@ -1,0 +1,220 @@
+#include "backend/cuda/transfers.cuh"
+
+#include <algorithm>
+#include <new>
+
+#include "backend/cuda/common.cuh"
+
+namespace orlop::cuda {
+namespace {
+
+bool make_event(cudaEvent_t* event, PluginStatus* status) {
+  return good(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreate", status);
+}
+
+bool make_pinned(unsigned char** memory, size_t bytes, PluginStatus* status) {
+  void* p = nullptr;
+  const cudaError_t error = cudaHostAlloc(&p, bytes, cudaHostAllocPortable);
+  *memory = static_cast<unsigned char*>(p);
+  if (error == cudaSuccess) return true;
+  cudaGetLastError();
+  if (status->code) return false;
+  status->code = error == cudaErrorMemoryAllocation ? -6 : -12;
+  std::snprintf(status->text, sizeof status->text, "cannot pin %zu bytes of host memory: %s", bytes, cudaGetErrorString(error));
+  return false;
+}
+
+}  // namespace
+
+bool Transfers::open(PluginStatus* status) {
+  if (!make_pinned(&ring_, slots * slot_bytes, status) || !make_event(&before_, status)) return false;
+  for (cudaEvent_t& e : sent_)
+    if (!make_event(&e, status)) return false;
+  return true;
+}
+
+// Of an event or a stream that was never made nothing is destroyed.
+void Transfers::close() {
+  if (ring_) cudaFreeHost(ring_);
+  if (before_) cudaEventDestroy(before_);
+  for (const cudaEvent_t e : sent_)
+    if (e) cudaEventDestroy(e);
+  for (const Landing& l : landings_) {
+    if (l.memory) cudaFreeHost(l.memory);
+    if (l.landed) cudaEventDestroy(l.landed);
+  }
+  for (Lane* lane : lanes_) {
+    if (lane->stream) {
+      cudaStreamSynchronize(lane->stream);
+      cudaStreamDestroy(lane->stream);
+    }
+    if (lane->memory) cudaFreeHost(lane->memory);
+    for (const cudaEvent_t e : {lane->sent[0], lane->sent[1], lane->done})
+      if (e) cudaEventDestroy(e);
+    delete lane;
+  }
+  landings_.clear();
+  lanes_.clear();
+}
+
+// A slot's event says that everything in it was sent. The GPU has to be a whole ring behind for this to wait.
+bool Transfers::next_slot(cudaStream_t stream, PluginStatus* status) {
+  if (!good(cudaEventRecord(sent_[slot_], stream), "upload", status)) return false;
+  slot_ = (slot_ + 1) % slots;
+  used_ = 0;
+  return good(cudaEventSynchronize(sent_[slot_]), "upload", status);
+}
+
+void Transfers::upload(cudaStream_t stream, void* to, const void* from, size_t bytes, PluginStatus* status) {
+  const std::lock_guard lock(upload_mutex_);
+  auto* at = static_cast<unsigned char*>(to);
+  auto* source = static_cast<const unsigned char*>(from);
+  while (bytes) {
+    // What fits into one slot is one copy.
+    if (used_ == slot_bytes || (used_ && bytes > slot_bytes - used_ && bytes <= slot_bytes))
+      if (!next_slot(stream, status)) return;
+    const size_t n = std::min(bytes, slot_bytes - used_);
+    unsigned char* pinned = ring_ + static_cast<size_t>(slot_) * slot_bytes + used_;
+    std::memcpy(pinned, source, n);
+    if (!good(cudaMemcpyAsync(at, pinned, n, cudaMemcpyHostToDevice, stream), "upload", status)) return;
+    used_ = std::min(slot_bytes, static_cast<size_t>(up(static_cast<int64_t>(used_ + n), 64)));
+    at += n;
+    source += n;
+    bytes -= n;
+  }
+}
+
+Transfers::Landing* Transfers::landing_for(size_t bytes, PluginStatus* status) try {
+  Landing* best = nullptr;  // the smallest that is large enough, else the largest
+  for (Landing& l : landings_) {
+    if (l.ticket) continue;
+    const bool fits = l.room >= bytes;
+    if (!best || (fits ? best->room < bytes || l.room < best->room : best->room < bytes && l.room > best->room)) best = &l;
+  }
+  if (!best) {
+    landings_.emplace_back();
+    best = &landings_.back();
+  }
+  if (!best->landed && !make_event(&best->landed, status)) return nullptr;
+  if (best->room < bytes) {  // a mark needs none
+    if (best->memory) cudaFreeHost(best->memory);
+    best->memory = nullptr;
+    best->room = 0;
+    size_t room = size_t{64} << 10;
+    while (room < bytes) room *= 2;
+    if (!make_pinned(&best->memory, room, status)) return nullptr;
+    best->room = room;
+  }
+  return best;
+} catch (const std::bad_alloc&) {
+  status->code = -6;
+  std::snprintf(status->text, sizeof status->text, "no host memory for a download of %zu bytes", bytes);
+  return nullptr;
+}
+
+uint64_t Transfers::download_later(cudaStream_t stream, void* to_host, const void* from, size_t bytes, PluginStatus* status) {
+  const std::lock_guard lock(landing_mutex_);
+  Landing* l = landing_for(bytes, status);
+  if (!l || (bytes && !good(cudaMemcpyAsync(l->memory, from, bytes, cudaMemcpyDeviceToHost, stream), "download", status)) ||
+      !good(cudaEventRecord(l->landed, stream), "download", status))
+    return 0;
+  l->to = to_host;
+  l->bytes = bytes;
+  return l->ticket = ++tickets_;
+}
+
+// All are of one stream: what is done up to the ticket is done for those before it.
+void Transfers::wait(uint64_t ticket, PluginStatus* status) {
+  cudaEvent_t last = nullptr;
+  {
+    const std::lock_guard lock(landing_mutex_);
+    uint64_t latest = 0;
+    for (const Landing& l : landings_)
+      if (l.ticket > latest && l.ticket <= ticket) {
+        latest = l.ticket;
+        last = l.landed;
+      }
+  }
+  if (!last) return;
+  // Without the lock: others may ask for more meanwhile. Nobody takes a landing before its ticket is 0.
+  const bool done = good(cudaEventSynchronize(last), "waiting for the GPU", status);
+  const std::lock_guard lock(landing_mutex_);
+  for (Landing& l : landings_) {
+    if (l.ticket == 0 || l.ticket > ticket) continue;
+    if (done && l.bytes) std::memcpy(l.to, l.memory, l.bytes);
+    l.ticket = 0;
+  }
+}
+
+Lane* Transfers::enter(cudaStream_t stream, PluginStatus* status) try {
+  const std::lock_guard lock(lane_mutex_);
+  Lane* lane = nullptr;
+  for (Lane* l : lanes_)
+    if (!l->busy) lane = l;
+  if (!lane) {
+    lanes_.reserve(lanes_.size() + 1);
+    lanes_.push_back(lane = new Lane);
+  }
+  if (!lane->done) {  // its memory is taken here: others copy while this thread waits for it
+    const bool made = good(cudaStreamCreateWithFlags(&lane->stream, cudaStreamNonBlocking), "cudaStreamCreate", status) &&
+                      make_pinned(&lane->memory, 2 * Lane::piece, status) && make_event(&lane->sent[0], status) &&
+                      make_event(&lane->sent[1], status) && make_event(&lane->done, status);
+    if (!made) {
+      if (lane->stream) cudaStreamDestroy(lane->stream);
+      if (lane->memory) cudaFreeHost(lane->memory);
+      for (const cudaEvent_t e : {lane->sent[0], lane->sent[1]})
+        if (e) cudaEventDestroy(e);
+      lanes_.pop_back();
+      delete lane;
+      return nullptr;
+    }
+  }
+  if (!good(cudaEventRecord(before_, stream), "load", status) || !good(cudaStreamWaitEvent(lane->stream, before_), "load", status)) return nullptr;
+  lane->busy = true;
+  return lane;
+} catch (const std::bad_alloc&) {
+  status->code = -6;
+  std::snprintf(status->text, sizeof status->text, "no host memory to load weights by");
+  return nullptr;
+}
+
+void load_on(Lane* lane, void* to, const void* from, size_t bytes, PluginStatus* status) {
+  auto* at = static_cast<unsigned char*>(to);
+  auto* source = static_cast<const unsigned char*>(from);
+  while (bytes) {
+    if (lane->used == Lane::piece) {
+      if (!good(cudaEventRecord(lane->sent[lane->turn], lane->stream), "load", status)) return;
+      lane->turn ^= 1;
+      lane->used = 0;
+      if (!good(cudaEventSynchronize(lane->sent[lane->turn]), "load", status)) return;
+    }
+    const size_t n = std::min(bytes, Lane::piece - lane->used);
+    unsigned char* pinned = lane->memory + static_cast<size_t>(lane->turn) * Lane::piece + lane->used;
+    std::memcpy(pinned, source, n);
+    if (!good(cudaMemcpyAsync(at, pinned, n, cudaMemcpyHostToDevice, lane->stream), "load", status)) return;
+    lane->used = std::min(Lane::piece, static_cast<size_t>(up(static_cast<int64_t>(lane->used + n), 64)));
+    at += n;
+    source += n;
+    bytes -= n;
+  }
+}
+
+void Transfers::leave(Lane* lane) {
+  const std::lock_guard lock(lane_mutex_);
+  lane->busy = false;
+  lane->behind = true;
+  behind_ = true;
+}
+
+void Transfers::join(cudaStream_t stream, PluginStatus* status) {
+  if (!behind_) return;
+  const std::lock_guard lock(lane_mutex_);
+  behind_ = false;
+  for (Lane* lane : lanes_) {  // a busy one too: it may have been left and entered again
+    if (!lane->behind) continue;
+    if (!good(cudaEventRecord(lane->done, lane->stream), "load", status) || !good(cudaStreamWaitEvent(stream, lane->done), "load", status)) return;
+    lane->behind = false;
+  }
+}
+
+}  // namespace orlop::cuda
