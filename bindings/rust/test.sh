@@ -58,6 +58,49 @@ if [ -f "$build/liborlop.a" ]; then
 else
   echo "SKIP rust, static: no $build/liborlop.a"
 fi
+# What an installed orlop gives: pkg-config's answer in place of ORLOP_LIB_DIR, for both kinds of library.
+fails_with() { # WORDS COMMAND...
+  local words=$1 said
+  shift
+  if said=$("$@" 2>&1); then echo "it did not fail"; return 1; fi
+  grep -qF -- "$words" <<<"$said" || { echo "it said: $said"; return 1; }
+}
+one() { # one test program of the crate, against what pkg-config says
+  env -u ORLOP_LIB_DIR CARGO_TARGET_DIR="$CARGO_TARGET_DIR/pkg" PKG_CONFIG_PATH="$pc" PKG_CONFIG_SYSROOT_DIR="$root" \
+    "$@"
+}
+if command -v meson >/dev/null && command -v pkg-config >/dev/null &&
+  meson install -C "$build" --no-rebuild --tags runtime,devel --destdir "$scratch/dest" >"$scratch/log" 2>&1; then
+  pc=$(dirname "$(find "$scratch/dest" -name orlop.pc)")
+  lib=$(dirname "$(find "$scratch/dest" -name liborlop.so)")
+  prefix=$(sed -n 's/^prefix=//p' "$pc/orlop.pc")
+  root=${pc%%"$prefix"/*}
+  check "pkg-config" one env LD_LIBRARY_PATH="$lib" cargo test --quiet --offline -p orlop-sys
+  # -rpath is the caller's: the program says which library it was linked with.
+  bare() { one env -u LD_LIBRARY_PATH "$@"; }
+  if [ -f "$lib/liborlop.a" ]; then
+    # The sysroot would be put before the system's own folders too: what is linked with is named fully.
+    sed "s|^prefix=.*|prefix=$scratch/dest$prefix|" "$pc/orlop.pc" >"$scratch/orlop.pc"
+    pc=$scratch root=
+    check "pkg-config, static" bare cargo test --quiet --offline -p orlop-sys --features static
+  fi
+  pc=$scratch/none
+  check "pkg-config finds nothing" fails_with "set ORLOP_LIB_DIR" bare env PKG_CONFIG_LIBDIR="$scratch/none" cargo check --quiet --offline -p orlop-sys
+else
+  echo "SKIP rust, pkg-config: meson or pkg-config is missing, or meson install failed"
+fi
+
+# The feature cuda: a library without the backend is refused by the build, and one with it by the engine,
+# where there is no GPU.
+if [ ! -e "$build/liborlop_cuda.so" ]; then
+  check "cuda, a library without" fails_with "feature cuda: liborlop_cuda.so is not in $build" \
+    env CARGO_TARGET_DIR="$CARGO_TARGET_DIR/cuda" cargo check --quiet --offline --features cuda
+fi
+mkdir "$scratch/cuda"
+ln -s "$build"/liborlop.* "$scratch/cuda"
+[ -e "$scratch/cuda/liborlop_cuda.so" ] || : >"$scratch/cuda/liborlop_cuda.so"
+ORLOP_LIB_DIR=$scratch/cuda CARGO_TARGET_DIR=$CARGO_TARGET_DIR/cuda \
+  tests "cuda" --features cuda -p orlop --test api cuda
 RUSTDOCFLAGS='-D warnings' check "rustdoc" cargo doc --quiet --offline --no-deps --workspace
 if cargo clippy --version >/dev/null 2>&1; then
   check "clippy" cargo clippy --quiet --offline --workspace --all-targets -- -D warnings

@@ -313,8 +313,15 @@ impl EngineBuilder {
         self
     }
 
+    /// The model runs on the GPU: the device "cuda". Needs the crate's feature `cuda`, with which only a
+    /// library that was built for GPUs is linked; on a machine without one, loading fails and says why.
+    #[cfg(feature = "cuda")]
+    pub fn cuda(self) -> EngineBuilder {
+        self.device("cuda")
+    }
+
     keys! {
-        /// Where the model runs: "cpu".
+        /// Where the model runs: "cpu", "cuda".
         device: &str;
         /// Compute threads; 0: from the machine.
         threads: u32;

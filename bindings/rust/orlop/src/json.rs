@@ -276,16 +276,39 @@ impl Parser<'_> {
         }
     }
 
+    /// One digit or more.
+    fn digits(&mut self) -> Result<()> {
+        if !self.peek().is_ascii_digit() {
+            return Err(self.wrong("a digit"));
+        }
+        while self.peek().is_ascii_digit() {
+            self.at += 1;
+        }
+        Ok(())
+    }
+
+    /// RFC 8259: no leading zero or plus, digits on both sides of the point; and what a double can hold.
     fn number(&mut self) -> Result<Value> {
         let start = self.at;
-        while matches!(self.peek(), b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9') {
-            self.at += 1;
+        self.take("-");
+        if !self.take("0") {
+            self.digits()?;
+        }
+        if self.take(".") {
+            self.digits()?;
+        }
+        if self.take("e") || self.take("E") {
+            let _ = self.take("+") || self.take("-");
+            self.digits()?;
         }
         let text = &self.text[start..self.at];
         if let Ok(i) = text.parse() {
             return Ok(Value::Int(i));
         }
-        text.parse().map(Value::Float).map_err(|_| self.wrong("a number"))
+        match text.parse::<f64>() {
+            Ok(number) if number.is_finite() => Ok(Value::Float(number)),
+            _ => Err(self.wrong("a number of 64 bits")),
+        }
     }
 
     fn string(&mut self) -> Result<String> {
@@ -293,11 +316,14 @@ impl Parser<'_> {
         let mut out = String::new();
         loop {
             let rest = &self.text[self.at..];
-            let stop = rest.find(['"', '\\']).ok_or_else(|| self.wrong("the string's end"))?;
+            let special = |c: char| c == '"' || c == '\\' || c < ' ';
+            let stop = rest.find(special).ok_or_else(|| self.wrong("the string's end"))?;
             out.push_str(&rest[..stop]);
             self.at += stop + 1;
-            if rest.as_bytes()[stop] == b'"' {
-                return Ok(out);
+            match rest.as_bytes()[stop] {
+                b'"' => return Ok(out),
+                b'\\' => {}
+                _ => return Err(self.wrong("an escape for a control character")),
             }
             let escape = self.peek();
             self.at += 1;

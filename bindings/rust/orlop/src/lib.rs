@@ -31,6 +31,10 @@
 //! **Waiting.** Three ways: a [`Request`] blocks; a [`Queue`] serves an event loop of your own; an
 //! [`AsyncRequest`] can be awaited and is a stream for any async runtime.
 //!
+//! **Features.** `static` links `liborlop.a`: one executable. `cuda` links only a library that was built
+//! with CUDA and brings `EngineBuilder::cuda`; without it a GPU is had by `device("cuda")` all the same,
+//! if the library has the backend.
+//!
 //! **The process.** The library never aborts, exits or prints, and is silent unless a sink is set
 //! ([`log`]). After a fork an engine serves the parent only.
 #![warn(missing_docs, missing_debug_implementations)]

@@ -271,10 +271,39 @@ fn json_values() {
     let value: Value = text.parse().unwrap();
     assert_eq!(value.to_string(), text);
     assert_eq!(r#""\ud83d\ude42\n\ud83d""#.parse::<Value>().unwrap().as_str(), Some("🙂\n\u{FFFD}"));
+    let numbers = "[0,-0,10,0.5,-1.25e+2,1E3,9223372036854775807,9223372036854775808,1e-999]";
+    let value: Value = numbers.parse().unwrap();
+    assert_eq!(value[4].as_f64(), Some(-125.0));
+    assert_eq!(value[6].as_i64(), Some(i64::MAX));
+    assert_eq!((value[7].as_i64(), value[7].as_f64()), (None, Some(9223372036854775808.0)));
+    assert_eq!(value[8].as_f64(), Some(0.0));
+    for wrong in
+        ["01", "-01", "00", "1e999", "-1e999", "+1", ".5", "1.", "1.e3", "1e", "1e+", "--1", "1-1", "0x1"]
+    {
+        assert!(wrong.parse::<Value>().is_err(), "{wrong}");
+        assert!(format!("[{wrong}]").parse::<Value>().is_err(), "[{wrong}]");
+    }
+    for wrong in
+        ["\\u+123", "\\u-123", "\\u 123", "\\u12", "\\u12é", "\\ud83d\\u+e42", "\\é", "\n", "\0", "\\x41"]
+    {
+        assert!(format!("\"{wrong}\"").parse::<Value>().is_err(), "{wrong}");
+    }
     for wrong in
         ["", "[1,]", "{\"a\" 1}", "\"open", "tru", "1 2", "\"\\u12\"", "\"\\", "-", &"[".repeat(1000)]
     {
         assert!(wrong.parse::<Value>().is_err(), "{wrong}");
+    }
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn cuda_is_the_device() {
+    // Without a GPU, or a library built for one, the error says so; no other device takes its place.
+    match Engine::builder(tiny_path()).cuda().build() {
+        Ok(engine) => assert!(engine.info().unwrap().to_string().contains("cuda")),
+        Err(error) => {
+            assert!(error.message().contains("cuda") || error.message().contains("CUDA"), "{error:?}")
+        }
     }
 }
 
