@@ -145,7 +145,9 @@ public final class Json {
             return Double.valueOf(word);
           }
         }
-        return Double.valueOf(word);
+        double number = Double.parseDouble(word);
+        if (Double.isInfinite(number)) throw bad("a number beyond 64 bits");
+        return number;
     }
   }
 

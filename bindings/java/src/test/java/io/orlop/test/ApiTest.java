@@ -424,7 +424,7 @@ final class ApiTest {
   public static void json() {
     String text = "{\"a\":[1,-2.5,true,null,\"x\\\"\\\\\\u000a\u00e9\"],\"b\":{}}";
     same(Json.write(Json.parse(text)), text);
-    for (String bad : List.of("", "{", "[1,]", "{\"a\"}", "\"\\u12\"", "nul", "1 2", "01", "\"\n\""))
+    for (String bad : List.of("", "{", "[1,]", "{\"a\"}", "\"\\u12\"", "nul", "1 2", "01", "1e999", "-1e999", "\"\\u+123\"", "\"\n\""))
       throwing(InvalidArgumentException.class, () -> Json.parse(bad));
     throwing(InvalidArgumentException.class, () -> Json.parse("[".repeat(300)));
   }
