@@ -105,7 +105,8 @@ class LoopQueues:
 
     def current(self, engine: _native.Engine) -> tuple[LoopQueue | None, int]:
         """The running loop's queue and a new tag, or (None, 0) outside of a loop."""
-        if (lent := getattr(self._lent, "pair", None)) is not None:
+        lent: tuple[LoopQueue | None, int] | None = getattr(self._lent, "pair", None)
+        if lent is not None:
             return lent
         loaded = sys.modules.get("asyncio")  # where a loop runs it is there
         loop = loaded._get_running_loop() if loaded else None

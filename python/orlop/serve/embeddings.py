@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import struct
-from typing import Any
+from typing import Any, cast
 
 from .._request import Request
 from .completions import prompts
@@ -48,7 +48,7 @@ async def embeddings(x: Exchange) -> None:
         if job.gone:
             return
         data = [
-            {"object": "embedding", "index": i, "embedding": _encode(result.embedding, form)}
+            {"object": "embedding", "index": i, "embedding": _encode(cast(list[float], result.embedding), form)}
             for i, result in enumerate(results)
         ]
         tokens = sum(result.status.prompt_tokens for result in results)

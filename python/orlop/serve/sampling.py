@@ -67,7 +67,7 @@ def _stop(f: Fields, limits: Limits) -> list[str] | None:
             raise wrong_type(f"stop[{i}]", "a string", text)
         if not 1 <= len(text.encode()) <= 4096:
             raise invalid("stop", f"stop[{i}] must have 1 to 4096 bytes, got {len(text.encode())}")
-    return value
+    return list(value)
 
 
 def _stop_tokens(f: Fields) -> list[int] | None:

@@ -83,7 +83,7 @@ def stats(runtime: Runtime) -> dict[str, Any]:
 
 def _live(runtime: Runtime) -> list[dict[str, Any]]:
     now = time.monotonic()
-    out = []
+    out: list[dict[str, Any]] = []
     for job in runtime.live.values():
         if len(out) == most_live:
             break
