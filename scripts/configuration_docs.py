@@ -29,11 +29,13 @@ ENGINE = {
     "quant_symmetric": ("by bits", "of `iq`: no minimum beside the scale. Default: true with 8 bits, false with 4. Scales of 4 bits are searched for the least squared error; groups that lie on a grid of 16 steps already, such as dequantized Q4_1, keep it"),
     "kv_dtype": ("`\"auto\"`", "what the KV cache stores; `\"int8\"` and `\"uint4\"`: values with a scale per token and head; keys with a scale per channel once their 16 tokens are complete, until then bf16. `\"auto\"`: fp32 where `compute` is fp32, else bf16"),
     "block_size": "tokens a KV page: 8, or a multiple of 16; with `kv_dtype` `int8` and `uint4` a multiple of 16",
-    "kv_bytes": ("derived", "bytes of the KV cache, what running sequences keep beside their pages (`int8`, `uint4`) included; at least a page of each cache group. Derived: what `max_running_seqs` sequences of `max_context` tokens can use, at most a quarter of the memory that the weights leave. Pages take real memory once they are used"),
+    "kv_bytes": ("derived", "bytes of the KV cache, what running sequences keep beside their pages (`int8`, `uint4`) included; at least a page of each cache group. Derived: what `max_running_seqs` sequences of `max_context` tokens can use, at most `kv_fraction` of the memory that is left. Pages take real memory once they are used; on `cuda` at once"),
+    "kv_fraction": ("by device", "the part of the memory that the KV cache may take where `kv_bytes` is not given: on the CPU of what the weights leave (default 0.25), on `cuda` of what is free once weights, workspace and a real step of the largest size are there (default 0.9)"),
+    "n_gpu_layers": ("all", "layers on the GPU. Fewer than the model has are refused for now, as are any with device `\"cpu\"` (0 is allowed there)"),
     "max_running_seqs": "sequences that hold pages at once; each of the `n` samples of a request is one",
     "max_waiting": "sequences that may wait for their first step; one more is refused with QUEUE_FULL",
     "max_context": ("derived", "tokens of one sequence, prompt and output; at most the model's positions. Derived: the model's positions, or what the KV cache holds if that is less"),
-    "step_tokens": ("512", "tokens that one step computes at most; a longer prompt is computed in chunks"),
+    "step_tokens": ("512; `cuda`: 2,048", "tokens that one step computes at most; a longer prompt is computed in chunks"),
     "chunked_prefill": "false: `step_tokens`, unless given, is `max_context` plus `max_running_seqs` (at most 65,536), so that a prompt is computed in one step and everything else waits for it; give `max_context`, for the workspace grows with it. A prompt is still cut where `step_tokens` is smaller, or where others fill the step",
     "itl_target_ms": "milliseconds between the tokens of running streams: prefill chunks shrink so that a step keeps it, as measured on this machine. 0: off, for throughput",
     "scheduling": ("`\"fair\"`", "which of the waiting sequences goes first: `\"fair\"`: by arrival, priority and prompt length, so that short prompts need not wait for long ones and nothing starves; `\"fcfs\"`: by arrival and priority"),
@@ -170,6 +172,8 @@ def engine_rows(root):
             takes = f"{shown(count(span[1]))} to {shown(count(span[2]))}"
         elif (span := re.search(r"must be a number of (\d+) to (\d+)", code)):
             takes = f"{shown(int(span[1]))} to {shown(int(span[2]))}"
+        elif (span := re.search(r"must be a number above (\d+), at most (\d+)", code)):
+            takes = f"above {span[1]} to {span[2]}"
         else:
             takes = [f'"{v}"' for v in values(code)]
             if len(takes) < 2:

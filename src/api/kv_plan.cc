@@ -54,7 +54,7 @@ int64_t KvPlan::pages_in_all() const {
 }
 
 KvPlan plan_kv(const EngineConfig& config, const Config& model, const Exec& exec, KvType type,
-               uint64_t weight_bytes) {
+               uint64_t left, double fraction) {
   KvPlan plan;
   const KvDesc desc{type, model.kv_heads, model.head_dim, config.block_size};
   plan.groups = cache_groups(model, exec.kernels->kv_page_bytes(desc));
@@ -82,18 +82,17 @@ KvPlan plan_kv(const EngineConfig& config, const Config& model, const Exec& exec
                                   " bytes)")
                             : "");
   } else {
-    // What all sequences can use at their longest, but at most a quarter of the memory that the
-    // weights leave; pages take real memory only once they are used.
+    // What all sequences can use at their longest, but at most a part of the memory that is left.
     const int64_t full =
         checked_mul<int64_t>(div_up<int64_t>(context, config.block_size), config.max_running_seqs,
                              "KV pages");
-    const uint64_t free = exec.device->memory_available();
-    const uint64_t left = free > weight_bytes ? free - weight_bytes : 0;
-    const auto quarter = static_cast<int64_t>(std::min<uint64_t>(left / 4, uint64_t{1} << 62));
+    const double part = config.kv_fraction.value_or(fraction);
+    const auto most_bytes = static_cast<int64_t>(
+        std::min(static_cast<double>(left) * part, static_cast<double>(int64_t{1} << 62)));
     const int64_t wanted =
         checked_mul<int64_t>(std::min(full, most), page_bytes, "KV cache bytes");
-    budget = std::max(std::min(wanted, quarter - plan.seats_bytes), page_bytes);
-    plan.why = budget < wanted ? "a quarter of the free memory" : "max_running_seqs times max_context";
+    budget = std::max(std::min(wanted, most_bytes - plan.seats_bytes), page_bytes);
+    plan.why = budget < wanted ? cat(part, " of the memory that is left") : "max_running_seqs times max_context";
   }
   plan.pages = split(config, plan.groups, budget);
   plan.bytes = plan.seats_bytes;

@@ -141,8 +141,11 @@ class PackPlan::Runner {
     }
     exec_.kernels->linear_pack(m.linear->desc, source, job.begin, job.end, m.linear->packed);
 
-    std::lock_guard lock(mutex_);
-    if (--left_[job.matrix]) return;
+    {
+      std::lock_guard lock(mutex_);
+      if (--left_[job.matrix]) return;
+    }
+    // Taking a gigabyte out of the page tables takes a while, in which the others go on.
     for (const Piece& piece : m.pieces)
       each_tensor(piece, [&](const FileTensor& t) {
         t.file->drop(t.data);

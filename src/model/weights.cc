@@ -91,7 +91,11 @@ class Builder {
     w.facts = facts_;
 
     w.bytes = plan_.bytes();
-    w.storage = DeviceBuffer(*exec_.device, w.bytes);
+    try {
+      w.storage = DeviceBuffer(*exec_.device, w.bytes);
+    } catch (const Error& e) {
+      fail(e.status(), checkpoint_.path, ": ", w.bytes, " bytes of weights: ", e.text());
+    }
     plan_.run(w.storage.as<unsigned char>(), exec_, progress);
     if (tied) w.head = w.embed;
     return w;

@@ -69,7 +69,7 @@ def test_configuration_keys_are_options():
         ("kv_bytes", 4096), ("block_size", 16), ("threads", 2), ("max_context", 64),
         ("max_running_seqs", 3), ("max_waiting", 5), ("step_tokens", 7), ("load", "read"),
         ("itl_target_ms", 50.0), ("scheduling", "fcfs"), ("cpu_prefix_bytes", 4096),
-        ("output_bytes", 4096),
+        ("output_bytes", 4096), ("kv_fraction", 0.5), ("n_gpu_layers", 0),
     ):
         for name in (key, key.replace("_", "-")):
             assert getattr(parse("chat", "M", f"--{name}", str(value)), key) == value

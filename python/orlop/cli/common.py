@@ -158,6 +158,8 @@ _engine: dict[str, dict[str, Any]] = {
     },
     "kv_dtype": {"help": "what the KV cache stores: bf16, fp16, int8, uint4 or fp32"},
     "kv_bytes": {"type": positive, "help": "bytes of the KV cache"},
+    "kv_fraction": {"type": number(0, 1, "above 0, at most 1"), "help": "or its part of the memory that is left"},
+    "n_gpu_layers": {"type": integer(0, 2**31 - 1), "help": "cuda: layers on the GPU; for now all of them"},
     "block_size": {"type": positive, "help": "tokens a KV page"},
     "deterministic": {
         "type": yes_or_no,
