@@ -17,6 +17,7 @@ struct EngineStats {
   uint64_t step_ns, model_ns;  // whole steps; of that, inside the model
   uint64_t plan_ns, forward_ns, sample_ns, commit_ns;  // parts of step_ns
   uint64_t last_step_ns;
+  uint64_t steps_ahead;  // of the steps, those started before the results of the one before were known
 };
 
 struct Counters {
@@ -25,7 +26,7 @@ struct Counters {
       pages_shared{0}, pages_cached{0}, host_pages_total{0}, host_pages_used{0}, steps{0}, prompt_tokens{0}, generated_tokens{0},
       finished{0}, preemptions{0}, prefix_hit_tokens{0}, prefix_lookup_tokens{0},
       host_pages_out{0}, host_pages_in{0}, step_ns{0}, plan_ns{0}, forward_ns{0}, sample_ns{0},
-      commit_ns{0}, last_step_ns{0};
+      commit_ns{0}, last_step_ns{0}, steps_ahead{0};
 
   static void add(Count& counter, uint64_t n) { counter.fetch_add(n, std::memory_order_relaxed); }
   static void set(Count& counter, uint64_t n) { counter.store(n, std::memory_order_relaxed); }
@@ -88,6 +89,7 @@ struct Counters {
     s.commit_ns = get(commit_ns);
     s.model_ns = s.forward_ns + s.sample_ns;
     s.last_step_ns = get(last_step_ns);
+    s.steps_ahead = get(steps_ahead);
     return s;
   }
 

@@ -54,10 +54,11 @@ SchedulerLimits Engine::scheduler_limits(const EngineOptions& options, const Mod
 Engine::Engine(Model& model, const EngineOptions& options)
     : model_(model),
       options_(options),
+      ahead_(options.run_ahead.value_or(model.asynchronous())),
       host_slots_(host_tier_slots(model, options.pages, options.host_tier_bytes)),
       pages_(options.pages, model.limits().page_tokens, options.poison),
       scheduler_(scheduler_limits(options, model, host_slots_), pages_),
-      runner_(model),
+      runner_(model, ahead_),
       mover_(model, host_slots_),
       capacity_(std::min<int64_t>(model.limits().max_context, scheduler_.capacity())),
       tokens_(scheduler_.capacity()),
@@ -154,7 +155,7 @@ void Engine::between_steps(const Job& job) {
 
 bool Engine::work_waits() const {
   return !wake_->attention.empty() || wake_->look_at_all || !errands_.empty() ||
-         (!held_ && (!inbox_.empty() || planned_ || scheduler_.runnable()));
+         (!held_ && (!inbox_.empty() || busy() || scheduler_.runnable()));
 }
 
 // False: stop.
@@ -196,6 +197,9 @@ void Engine::take_inbox() {
       next_deadline_ns_ = std::min(next_deadline_ns_, r->params().deadline_ns);
     for (auto& s : r->samples()) scheduler_.add(s.get());
   }
+  // forget() takes no memory.
+  if (const size_t all = live_.size() + leaving_.size(); leaving_.capacity() < all)
+    leaving_.reserve(2 * all);
   arrived_.clear();
 }
 
@@ -224,7 +228,7 @@ void Engine::end_all_samples(Request& r, Finish finish, Status status, const std
   const std::shared_ptr<Request> alive = r.shared_from_this();
   for (auto& s : r.samples()) {
     if (s->ended()) continue;
-    scheduler_.finish(s.get(), ahead());
+    scheduler_.finish(s.get(), open());
     if (finish == Finish::error)
       s->end_with_error(status, text);
     else
@@ -253,6 +257,10 @@ void Engine::do_errands() {
   {
     std::lock_guard lock(wake_->mutex);
     errands.swap(errands_);
+  }
+  for (const int which : {0, 1}) {
+    counted_ns_ = monotonic_ns();
+    if (has_begun(which)) land(which);
   }
   for (Errand* e : errands) {
     try {
@@ -296,11 +304,13 @@ void Engine::retire(Sample& s) noexcept {
   }
 }
 
-// Drops a request all of whose samples have ended.
+// Drops a request all of whose samples have ended. Where steps are under way it lives until they are over.
 void Engine::forget(Request& r) noexcept {
   if (!r.ended() || r.live_at >= live_.size() || live_[r.live_at].get() != &r) return;
   live_.back()->live_at = r.live_at;
   std::swap(live_[r.live_at], live_.back());
+  if (const uint64_t newest = std::max(begun_[0], begun_[1]))
+    leaving_.push_back({std::move(live_.back()), newest});
   live_.pop_back();
 }
 
@@ -324,41 +334,60 @@ void Engine::update_counts(const StepPlan* plan) noexcept {
 
 // The step's samples fail; the engine lives. What a kernel left half done is not trusted: nothing
 // of it stays in the cache.
-void Engine::fail_step(Status status, const std::string& text) noexcept {
-  count_step();
-  const StepPlan& plan = plans_[planned_ ? 1 - current_ : current_];
-  for (const PlanSeq& p : plan.seqs) {
+void Engine::fail_step(int which, Status status, const std::string& text) noexcept {
+  const int other = 1 - which;
+  // One that began before is not touched by this.
+  if (has_begun(other) && begun_[other] < plans_[which].serial) land(other);
+  count_time();
+  count_step(which);
+  for (const PlanSeq& p : plans_[which].seqs) {
     Sample& s = sample_of(p);
     if (s.retired) continue;
     const std::shared_ptr<Request> alive = s.request().shared_from_this();
-    scheduler_.drop(&s, ahead());
+    scheduler_.drop(&s, open(other));
     s.end_with_error(status, text);
     retire(s);
     forget(s.request());
   }
-  // A plan made ahead rests on what this one should have computed.
-  if (planned_) {
-    for (const PagePools::Freed& f : freed_[current_]) model_.poison_page(f.group, f.page);
-    freed_[current_].clear();
-    scheduler_.recall(plans_[current_]);
-    planned_ = false;
-  }
+  // What was made or begun after it rests on what it should have computed.
+  take_back(other);
+  close(which);
   scheduler_.cache().clear();
   update_counts(nullptr);
 }
 
+// The plan's sequences wait again, as if it had not been made; what it computes is lost.
+void Engine::take_back(int which) noexcept {
+  if (stages_[which] == Stage::none) return;
+  if (has_begun(which)) runner_.abandon();
+  try {
+    for (const PagePools::Freed& f : freed_[which]) model_.poison_page(f.group, f.page);
+  } catch (...) {
+    // A device that fails for good: the next step says so.
+  }
+  freed_[which].clear();
+  scheduler_.recall(plans_[which]);
+  stages_[which] = Stage::none;
+  begun_[which] = 0;
+}
+
 void Engine::fail_all(Status status, const std::string& text) noexcept {
+  runner_.abandon();
+  for (const int which : {0, 1}) {
+    stages_[which] = Stage::none;
+    begun_[which] = 0;
+  }
   for (auto* list : {&live_, &arrived_}) {
     for (const std::shared_ptr<Request>& r : *list)
       for (auto& s : r->samples()) {
         if (s->retired) continue;
-        scheduler_.drop(s.get(), ahead());
+        scheduler_.drop(s.get());
         s->end_with_error(status, text);
         retire(*s);
       }
     list->clear();
   }
-  planned_ = false;
+  leaving_.clear();
   scheduler_.cache().clear();
   update_counts(nullptr);
 }
@@ -375,7 +404,7 @@ void Engine::loop() noexcept {
         std::lock_guard lock(wake_->mutex);
         held = held_;
       }
-      if (!held && (planned_ || scheduler_.runnable())) step();
+      if (!held && (busy() || scheduler_.runnable())) step();
     } catch (const Error& e) {
       fail_all(e.status(), e.text());
     } catch (const std::exception& e) {

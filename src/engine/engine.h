@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -35,6 +36,9 @@ struct EngineOptions {
   int64_t itl_target_ns = 0;   // prefill gives way so that steps with streams take this; 0: off
   size_t output_bytes = size_t{1} << 20;  // of a request, not yet taken; more pauses it
   bool plan_ahead = false;     // the next plan is made before the step at hand is committed
+  // The next step is started before the results of the one at hand are known; absent: where the model's
+  // device works on its own.
+  std::optional<bool> run_ahead;
   bool paused = false;         // nothing runs before resume()
 };
 
@@ -83,13 +87,28 @@ class Engine : private Runner::Sink {
   void end_late(int64_t now_ns);
   void do_errands();
 
+  // Two plans, by number: one may be made or begun while the other is on its way.
+  enum class Stage : uint8_t { none, made, begun };
   void step();
   void make_plan(int which);
+  bool begin(int which) noexcept;
+  void land(int which) noexcept;  // takes the results of one that has begun and commits it
+  void close(int which) noexcept;
+  template <class Part>
+  void attempt(int which, const Part& part) noexcept;
   void settle_plan();  // executes the page moves of a plan made ahead
   void welcome(const StepPlan& plan, int64_t now_ns);
-  void finish_step(const StepPlan& plan);
-  void count_step();
-  void fail_step(Status status, const std::string& text) noexcept;
+  void tally(int which);
+  void finish_step(int which);
+  void count_time();
+  void count_step(int which);
+  bool has_begun(int which) const { return stages_[which] == Stage::begun; }
+  bool busy() const { return stages_[0] != Stage::none || stages_[1] != Stage::none; }
+  // A plan that is not committed yet, or null; of both, if it is the only one.
+  StepPlan* open(int which) { return stages_[which] != Stage::none ? &plans_[which] : nullptr; }
+  StepPlan* open() { return open(stages_[0] != Stage::none ? 0 : 1); }
+  void fail_step(int which, Status status, const std::string& text) noexcept;
+  void take_back(int which) noexcept;
   void fail_all(Status status, const std::string& text) noexcept;
   void end_all_samples(Request& request, Finish finish, Status status, const std::string& text);
   void retire(Sample& sample) noexcept;  // publishes its end; its pages are free before
@@ -100,10 +119,10 @@ class Engine : private Runner::Sink {
   void scored(Sample&, int32_t position, const SampleResult&, const TokenLogprob* top) override;
   void pooled(Sample&, int32_t position, std::span<const float> hidden) override;
   void before_sampling() override;
-  StepPlan* ahead() { return planned_ ? &plans_[current_] : nullptr; }
 
   Model& model_;
   const EngineOptions options_;
+  const bool ahead_;  // steps are started before the results of those before them are known
   const std::vector<int64_t> host_slots_;
   PagePools pages_;
   Scheduler scheduler_;
@@ -112,17 +131,24 @@ class Engine : private Runner::Sink {
   PageMover mover_;
   StepCost cost_;
   int64_t capacity_, tokens_;
-  // Two plans: with plan_ahead one is made while the other runs.
   StepPlan plans_[2];
+  Stage stages_[2] = {};
   std::vector<PagePools::Freed> freed_[2];  // to be poisoned before that plan's pages are written
-  int current_ = 0;       // the plan that runs next
-  bool planned_ = false;  // plans_[current_] is made already
+  uint64_t begun_[2] = {};                  // its serial number, 0 before it begins
+  uint64_t prompt_rows_[2] = {};
+  bool counted_[2] = {};                    // among the steps
+  int current_ = 0;                         // the plan that begins next
   // What runs beside prefill: of the last plan.
   int32_t last_decodes_ = 0;
   double last_decode_keys_ = 0, last_prefill_context_ = 0;
 
   std::vector<std::shared_ptr<Request>> live_;     // known to the scheduler
   std::vector<std::shared_ptr<Request>> arrived_;  // taken from the inbox
+  struct Leaving {
+    std::shared_ptr<Request> request;
+    uint64_t serial;
+  };
+  std::vector<Leaving> leaving_;  // ended, but a step up to that number may hold rows of theirs
   int64_t paused_ = 0;                             // samples whose consumer is slow
   int64_t next_deadline_ns_;
 
@@ -134,8 +160,7 @@ class Engine : private Runner::Sink {
   std::atomic<int64_t> in_line_{0};              // samples submitted and never run
 
   uint64_t generated_ = 0;  // in this step
-  int64_t step_counted_ns_ = 0;  // until when step_ns holds this step's time
-  bool step_counted_ = false;
+  int64_t counted_ns_ = 0;  // until when step_ns holds the time of steps
   Counters counters_;
   std::thread thread_;
 };

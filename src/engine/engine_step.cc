@@ -1,4 +1,10 @@
 // The engine's step: plan, move pages, run, commit.
+//
+// Where the device works on its own, a step is started before the results of the one before it are known
+// here, unless it needs them; the tokens in between are known to the device alone. What ends in a step then
+// still has a row in the next one, which is computed and thrown away: nobody hears of it, and it touches
+// nothing of others, since a page that is given back holds what later steps write, and these come later on
+// the device as well.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -44,10 +50,12 @@ void Engine::make_plan(int which) {
   scheduler_.plan(plans_[which], input);
   freed_[which].clear();
   freed_[which].swap(pages_.freed());
+  counted_[which] = false;
+  stages_[which] = Stage::made;
 }
 
 void Engine::settle_plan() {
-  if (planned_) mover_.run(plans_[current_], freed_[current_]);
+  if (stages_[current_] == Stage::made) mover_.run(plans_[current_], freed_[current_], false);
   for (const PagePools::Freed& f : pages_.freed()) model_.poison_page(f.group, f.page);
   pages_.freed().clear();
 }
@@ -83,7 +91,7 @@ void Engine::drawn(Sample& s, const SampleResult& result, const TokenLogprob* to
       s.end_with_error(Status::invalid_argument,
                        "no token can be drawn: those that the guide allows are forbidden by logit_bias or "
                        "min_tokens, or the model gives them no probability");
-    else if (!s.forbidden() && std::none_of(bias.begin(), bias.end(), forbids))
+    else if (!s.forbidden(s.generated()) && std::none_of(bias.begin(), bias.end(), forbids))
       s.end_with_error(Status::internal,
                        "no token can be drawn: the model's logits are no numbers");
     else
@@ -115,102 +123,161 @@ void Engine::before_sampling() {
   masks_.finish();
 }
 
-void Engine::finish_step(const StepPlan& plan) {
-  Timed timed(counters_.commit_ns);
-  scheduler_.commit(plan);
+// What a plan adds to counts, as long as all its sequences are there.
+void Engine::tally(int which) {
   last_decodes_ = 0;
   last_decode_keys_ = last_prefill_context_ = 0;
-  uint64_t prompt_rows = 0;
-  for (const PlanSeq& p : plan.seqs)
-    prompt_rows += static_cast<uint64_t>(
-        std::max(0, std::min(p.begin + p.rows, p.sequence->prompt_tokens) - p.begin));
-  // Before anyone hears of an end.
-  Counters::add(counters_.prompt_tokens, prompt_rows);
-  Counters::add(counters_.generated_tokens, generated_);
-  generated_ = 0;
-  count_step();
-  for (const PlanSeq& p : plan.seqs) {
-    Sample& s = sample_of(p);
+  prompt_rows_[which] = 0;
+  for (const PlanSeq& p : plans_[which].seqs) {
     const int32_t end = p.begin + p.rows;
-    if (p.draw) {  // it decodes from now on, or has ended
+    prompt_rows_[which] +=
+        static_cast<uint64_t>(std::max(0, std::min(end, p.sequence->prompt_tokens) - p.begin));
+    if (p.draw) {  // it decodes from now on, or ends
       ++last_decodes_;
       last_decode_keys_ += end + 1;
     } else {
       last_prefill_context_ = std::max<double>(last_prefill_context_, end);
     }
-    if (!s.ended() && !s.samples && end == s.prompt_tokens) s.end(Finish::length);
+  }
+}
+
+void Engine::finish_step(int which) {
+  Timed timed(counters_.commit_ns);
+  const StepPlan& plan = plans_[which];
+  scheduler_.commit(plan);
+  // Before anyone hears of an end.
+  Counters::add(counters_.prompt_tokens, prompt_rows_[which]);
+  Counters::add(counters_.generated_tokens, generated_);
+  generated_ = 0;
+  count_time();
+  count_step(which);
+  for (const PlanSeq& p : plan.seqs) {
+    Sample& s = sample_of(p);
+    if (!s.ended() && !s.samples && p.begin + p.rows == s.prompt_tokens) s.end(Finish::length);
     if (!s.ended()) {
       const bool paused_before = s.paused;  // in a plan that was made before
       s.publish();
       if (s.paused && !paused_before) ++paused_;
       continue;
     }
-    scheduler_.finish(&s, ahead());  // the pages are back before anyone hears of the end
+    scheduler_.finish(&s, open(1 - which));  // the pages are back before anyone hears of the end
     const std::shared_ptr<Request> alive = s.request().shared_from_this();
     retire(s);
     forget(s.request());
   }
   update_counts(&plan);
-  count_step();  // before the commit's own time is added: the parts never exceed the whole
+  count_time();  // before the commit's own time is added: the parts never exceed the whole
 }
 
-// Once before a step's outputs are seen, so that who has them finds their step counted, with its time
-// so far; the rest of its time follows.
-void Engine::count_step() {
+void Engine::count_time() {
   const int64_t now = monotonic_ns();
-  Counters::add(counters_.step_ns, static_cast<uint64_t>(now - step_counted_ns_));
-  step_counted_ns_ = now;
-  if (step_counted_) return;
-  step_counted_ = true;
+  Counters::add(counters_.step_ns, static_cast<uint64_t>(now - counted_ns_));
+  counted_ns_ = now;
+}
+
+// Once before a step's outputs are seen, so that who has them finds their step counted, with the time
+// so far; the rest follows.
+void Engine::count_step(int which) {
+  if (counted_[which]) return;
+  counted_[which] = true;
   Counters::add(counters_.steps, 1);
 }
 
-void Engine::step() {
-  const int64_t begin = monotonic_ns();
-  step_counted_ns_ = begin;
-  step_counted_ = false;
-  if (!planned_) make_plan(current_);
-  planned_ = false;
-  const int which = current_;
-  StepPlan& plan = plans_[which];
+// A part of a plan's step: what it throws fails that step.
+template <class Part>
+void Engine::attempt(int which, const Part& part) noexcept {
   try {
-    mover_.run(plan, freed_[which]);
-    if (plan.seqs.empty()) {
-      // Nothing can run before something changes: a consumer reads, a request ends or comes.
-      if (scheduler_.runnable()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      return;
-    }
-    welcome(plan, begin);
+    part();
+  } catch (const Error& e) {
+    fail_step(which, e.status(), e.text());
+  } catch (const std::bad_alloc&) {
+    fail_step(which, Status::out_of_memory, "out of memory in a step");
+  } catch (const std::exception& e) {
+    fail_step(which, Status::internal, e.what());
+  }
+}
+
+void Engine::land(int which) noexcept {
+  attempt(which, [&] {
+    const int64_t from = monotonic_ns();
+    runner_.finish(*this);
+    const Runner::Took& took = runner_.took();
+    count_time();
+    Counters::add(counters_.forward_ns, static_cast<uint64_t>(took.forward_ns));
+    Counters::add(counters_.sample_ns, static_cast<uint64_t>(took.sample_ns));
+    Counters::add(counters_.commit_ns, static_cast<uint64_t>(counted_ns_ - from - took.finish_ns));
+    cost_.observe(took.rows, took.keys, took.device_ns);
+    if (mover_.copy_page_ns() > 0)
+      scheduler_.cache().set_costs(cost_.row_ns(), mover_.copy_page_ns());
+    finish_step(which);
+  });
+  close(which);
+}
+
+// A plan's step is over, whatever came of it.
+void Engine::close(int which) noexcept {
+  const uint64_t over = begun_[which];
+  stages_[which] = Stage::none;
+  begun_[which] = 0;
+  // No step holds rows of these any more.
+  const auto left = std::find_if(leaving_.begin(), leaving_.end(),
+                                 [&](const Leaving& l) { return l.serial > over; });
+  leaving_.erase(leaving_.begin(), left);
+}
+
+// Starts a plan that was made, unless nothing is left in it. True: its step may be left to the device.
+bool Engine::begin(int which) noexcept {
+  const int other = 1 - which;
+  StepPlan& plan = plans_[which];
+  bool left = false;
+  attempt(which, [&] {
+    mover_.run(plan, freed_[which], has_begun(other));
+    if (plan.seqs.empty()) return;
+    welcome(plan, counted_ns_);
     update_counts(nullptr);
+    stages_[which] = Stage::begun;
+    begun_[which] = plan.serial;
+    current_ = other;
     runner_.pack(plan);
-    if (options_.plan_ahead) {
-      make_plan(1 - which);
-      current_ = 1 - which;
-      planned_ = true;
-    }
+    tally(which);
+    left = ahead_ && runner_.may_be_left();
+    if (!left && has_begun(other)) land(other);
+    if (!has_begun(which)) return;  // that failed, and this one waits again
+    if (options_.plan_ahead && !ahead_) make_plan(other);
     masks_.start(runner_.guided());
     try {
-      runner_.run(*this);
+      runner_.start(*this, left);
     } catch (...) {
       masks_.finish();  // what comes next ends the samples
       throw;
     }
-    Counters::add(counters_.forward_ns, static_cast<uint64_t>(runner_.forward_ns()));
-    Counters::add(counters_.sample_ns, static_cast<uint64_t>(runner_.sample_ns()));
-    cost_.observe(plan.rows, runner_.keys(), runner_.forward_ns() + runner_.sample_ns());
-    if (mover_.copy_page_ns() > 0)
-      scheduler_.cache().set_costs(cost_.row_ns(), mover_.copy_page_ns());
-    finish_step(plan);
-  } catch (const Error& e) {
-    fail_step(e.status(), e.text());
-  } catch (const std::bad_alloc&) {
-    fail_step(Status::out_of_memory, "out of memory in a step");
-  } catch (const std::exception& e) {
-    fail_step(Status::internal, e.what());
+    if (has_begun(other)) Counters::add(counters_.steps_ahead, 1);
+  });
+  return left;
+}
+
+void Engine::step() {
+  const int64_t begin_ns = counted_ns_ = monotonic_ns();
+  const int which = current_, other = 1 - which;
+  const bool fresh = stages_[which] == Stage::none;
+  if (fresh) make_plan(which);
+  if (has_begun(other) && Runner::depends(plans_[which])) land(other);
+  if (stages_[which] == Stage::made) {
+    const bool left = begin(which);
+    const bool nothing = stages_[which] == Stage::made;
+    if (nothing) close(which);
+    const bool waits = nothing && !has_begun(other);
+    if (has_begun(other)) land(other);
+    if (!left && has_begun(which)) land(which);
+    if (waits) {
+      // Nothing can run before something changes: a consumer reads, a request ends or comes.
+      if (fresh && scheduler_.runnable()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return;
+    }
   }
-  count_step();
-  Counters::set(counters_.last_step_ns, static_cast<uint64_t>(step_counted_ns_ - begin));
-  counters_.measure_rates(step_counted_ns_);
+  count_time();
+  Counters::set(counters_.last_step_ns, static_cast<uint64_t>(counted_ns_ - begin_ns));
+  counters_.measure_rates(counted_ns_);
 }
 
 }  // namespace orlop

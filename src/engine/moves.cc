@@ -25,12 +25,18 @@ std::byte* PageMover::slot(int group, int32_t slot) const {
   return tiers_[g].get() + static_cast<size_t>(slot) * model_.groups()[g].page_bytes;
 }
 
-void PageMover::run(StepPlan& plan, std::vector<PagePools::Freed>& freed) {
-  const int64_t begin = plan.out.empty() ? 0 : monotonic_ns();
-  for (const PageOut& p : plan.out) model_.read_page(p.group, p.page, slot(p.group, p.slot));
-  if (begin) {
+void PageMover::run(StepPlan& plan, std::vector<PagePools::Freed>& freed, bool busy) {
+  // The first copy waits for what the device does: then only the others tell what one takes.
+  const size_t first = busy ? 1 : 0;
+  int64_t begin = 0;
+  for (size_t i = 0; i < plan.out.size(); ++i) {
+    if (i == first) begin = monotonic_ns();
+    const PageOut& p = plan.out[i];
+    model_.read_page(p.group, p.page, slot(p.group, p.slot));
+  }
+  if (plan.out.size() > first) {
     const double each =
-        static_cast<double>(monotonic_ns() - begin) / static_cast<double>(plan.out.size());
+        static_cast<double>(monotonic_ns() - begin) / static_cast<double>(plan.out.size() - first);
     copy_page_ns_ += (each - copy_page_ns_) * (copy_page_ns_ > 0 ? 0.1 : 1.0);
   }
   for (const PagePools::Freed& f : freed) model_.poison_page(f.group, f.page);

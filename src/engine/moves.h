@@ -16,8 +16,8 @@ class PageMover {
   PageMover(Model& model, const std::vector<int64_t>& host_slots);
 
   // In the one order that is right: out, poison what was freed, in, copies, seats. Each list is
-  // empty afterwards.
-  void run(StepPlan& plan, std::vector<PagePools::Freed>& freed);
+  // empty afterwards. busy: the device has a step to finish before.
+  void run(StepPlan& plan, std::vector<PagePools::Freed>& freed, bool busy);
 
   // What it takes to copy a page to or from the host tier, a running mean; 0: none was copied yet.
   double copy_page_ns() const { return copy_page_ns_; }

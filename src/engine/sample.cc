@@ -167,9 +167,9 @@ void Sample::count(int32_t token, bool in_prompt) {
     ++c.generated;
 }
 
-const std::vector<int32_t>* Sample::forbidden() const {
+const std::vector<int32_t>* Sample::forbidden(int64_t drawn) const {
   const SamplingParams& p = params();
-  return generated() < p.min_tokens && !p.end_tokens.empty() ? &p.end_tokens : nullptr;
+  return drawn < p.min_tokens && !p.end_tokens.empty() ? &p.end_tokens : nullptr;
 }
 
 void Sample::add_prompt_logprob(int32_t position, float logprob, const TokenLogprob* top) {

@@ -36,8 +36,8 @@ class Sample : public Sequence {
   int32_t prompt_logprobs() const;
   // The first prompt token whose logprob is still wanted (prompt length: none).
   int32_t unscored() const { return unscored_; }
-  // Tokens that may not be drawn next (min_tokens), or empty.
-  const std::vector<int32_t>* forbidden() const;
+  // Tokens that may not be drawn after so many drawn ones (min_tokens), or null.
+  const std::vector<int32_t>* forbidden(int64_t drawn) const;
   const std::vector<TokenCount>& counts() const { return counts_; }
   // Tokens that the guide allows next, as make_mask() last found them; null without a guide.
   const uint32_t* mask() const { return mask_.empty() ? nullptr : mask_.data(); }
@@ -68,6 +68,7 @@ class Sample : public Sequence {
 
   bool scheduled = false;  // engine: a step has held it
   bool retired = false;    // engine: its end was published
+  int32_t kept_row = 0;    // runner: of the last step that drew for it, among the rows whose logits it kept
 
  private:
   friend class Request;

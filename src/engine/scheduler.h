@@ -56,15 +56,16 @@ class Scheduler {
   // A new sequence. Its tokens must fit capacity().
   void add(Sequence* sequence);
   // Forgets a sequence in whatever state and returns its pages; full ones that were computed stay
-  // in the prefix cache. It is taken out of `ahead`, a plan that was made but not begun, if given.
-  // Rows of it in a plan that runs must be committed before. Takes no memory, as drop() and
+  // in the prefix cache. It is taken out of `ahead`, the plan that was made and is not committed, if
+  // given: if that has begun, its page moves are made, and what it computes for the sequence goes to
+  // pages that nobody reads before a later plan has filled them. Takes no memory, as drop() and
   // recall().
   void finish(Sequence* sequence, StepPlan* ahead = nullptr);
   // The same where the contents are not trusted (its step failed): nothing of it stays.
   void drop(Sequence* sequence, StepPlan* ahead = nullptr);
-  // Takes back a plan that was made but will not be run, as the one before it failed: its sequences
-  // wait again, and compute again what is not in the cache. After drop() of the failed plan's
-  // sequences, before cache().clear().
+  // Takes back a plan that was made but will not be run, or whose results are lost, as the one before
+  // it failed: its sequences wait again, and compute again what is not in the cache. After drop() of
+  // the failed plan's sequences, before cache().clear().
   void recall(StepPlan& ahead);
 
   // May be called while one earlier plan is not committed yet: tokens which that one draws count as

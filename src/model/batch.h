@@ -10,7 +10,9 @@ namespace orlop {
 constexpr int max_cache_groups = 4;
 
 struct Batch {
-  std::span<const int32_t> tokens;     // [rows]
+  // [rows]; below 0: -1 - i is the token that kept row i of the batch before this one drew (0 if it could
+  // draw none), which the host need not know yet.
+  std::span<const int32_t> tokens;
   std::span<const int32_t> positions;  // [rows] rope positions
   // Per cache group: sequences with their page_begin in that group's page_table, and the cache
   // slot (page * page_tokens + offset) of every row.

@@ -82,9 +82,20 @@ class Model {
   // The final hidden states, after the last norm, of kept rows [begin, begin + count) to host memory
   // [count, dim].
   virtual void hidden(int32_t begin, int32_t count, float* out) = 0;
-  // Samples the rows of the last logits() call with their entries of batch.samples. Host arrays out:
-  // results [count]; top [count, top_stride].
-  virtual void sample(SampleResult* results, TokenLogprob* top, int32_t top_stride) = 0;
+  // Samples the rows of the last logits() call with their entries of batch.samples. Host arrays out, filled
+  // once wait() has returned for the ticket: results [count]; top [count, top_stride]. What is drawn stays on
+  // the device as well, until rows of the next batch are sampled: see Batch::tokens.
+  virtual uint64_t sample_later(SampleResult* results, TokenLogprob* top, int32_t top_stride) = 0;
+  // A ticket for all that was called so far.
+  virtual uint64_t mark() { return 0; }
+  // Returns when all up to the ticket is done; throws what failed of it.
+  virtual void wait(uint64_t /*ticket*/) {}
+  // forward(), logits() and sample_later() return before they are done.
+  virtual bool asynchronous() const { return false; }
+
+  void sample(SampleResult* results, TokenLogprob* top, int32_t top_stride) {
+    wait(sample_later(results, top, top_stride));
+  }
 };
 
 // exec must outlive the model.

@@ -19,6 +19,18 @@ class Device {
   virtual void upload(void* to, const void* from_host, size_t bytes) = 0;
   virtual void download(void* to_host, const void* from, size_t bytes) = 0;
   virtual void copy(void* to, const void* from, size_t bytes) = 0;  // within the device
+  // A download in order with what was called before and after it, which the host need not wait for: to_host
+  // stays valid until wait() has returned for the ticket (or for a later one), and holds the bytes then. 0
+  // bytes: a ticket for all that was called before. What was called before has been started when it returns.
+  virtual uint64_t download_later(void* to_host, const void* from, size_t bytes) {
+    if (bytes) download(to_host, from, bytes);
+    return 0;
+  }
+  // Returns when all that was called before the ticket's download_later(), and that, is done; throws what
+  // failed of it. Tickets grow; to wait for one twice, or for an earlier one, is allowed and returns at once.
+  virtual void wait(uint64_t /*ticket*/) {}
+  // Kernels and copies return before they are done: it pays to have the next step in line meanwhile.
+  virtual bool asynchronous() const { return false; }
   virtual void fill(void* to, int byte, size_t bytes) = 0;
   virtual size_t memory_available() const = 0;  // bytes that could still be allocated, a guess
 };

@@ -66,7 +66,7 @@ TEST(the_context_s_end_is_a_length) {
 // Everything at once: few pages, windows, shared prefixes, several samples, priorities, slow
 // readers, a second tier, plans made ahead, cancels.
 TEST(random_lives_equal_lone_ones) {
-  uint64_t preemptions = 0, cancelled = 0, hits = 0, pauses = 0, came_back = 0, copies = 0;
+  uint64_t preemptions = 0, cancelled = 0, hits = 0, pauses = 0, came_back = 0, copies = 0, ahead = 0;
   const auto rounds = static_cast<int>(soak_factor() * 300);
   for (int round = 0; round < rounds; ++round) {
     std::mt19937_64 random(static_cast<uint64_t>(round) + 7);
@@ -84,6 +84,9 @@ TEST(random_lives_equal_lone_ones) {
     s.host_pages = random() % 2 ? random() % 20 : 0;
     if (random() % 3 == 0) s.output_bytes = 1 + random() % 60;
     if (random() % 3 == 0) s.itl_target_ns = 1 + static_cast<int64_t>(random() % 100000);
+    if (random() % 2) s.run_ahead = true;
+    if (random() % 4 == 0) s.later = true;
+    const bool penalties = random() % 3 == 0;  // a step with them waits for the one before
     Rig rig(s);
     struct Life {
       std::vector<int32_t> prompt;
@@ -97,7 +100,7 @@ TEST(random_lives_equal_lone_ones) {
       l.prompt = random_prompt(random, 100);
       if (random() % 2)  // as far as one prompt may go
         std::copy_n(common.begin(), std::min(common.size(), l.prompt.size()), l.prompt.begin());
-      GivenParams g = random_params(random);
+      GivenParams g = random_params(random, penalties);
       if (random() % 4 == 0) g.n = 1 + static_cast<uint32_t>(random() % 4);
       g.priority = static_cast<int32_t>(random() % 3) - 1;
       if (random() % 4 == 0) g.cache_salt = "salt";
@@ -130,6 +133,7 @@ TEST(random_lives_equal_lone_ones) {
     hits += stats.prefix_hit_tokens;
     came_back += stats.host_pages_in;
     copies += static_cast<uint64_t>(rig.model.copied);
+    ahead += stats.steps_ahead;
     if (failures()) {
       std::printf("round %d\n", round);
       return;
@@ -137,7 +141,7 @@ TEST(random_lives_equal_lone_ones) {
   }
   // Else nothing hard was tried.
   CHECK(preemptions > 20 && cancelled > 10 && hits > 100 && pauses > 10 && came_back > 10 &&
-        copies > 10);
+        copies > 10 && ahead > 1000);
 }
 
 TEST(cancel_is_quick_and_final) {

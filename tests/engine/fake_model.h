@@ -131,14 +131,23 @@ class FakeModel : public Model {
 
   void forward(const Batch& b) override {
     const int now = ++forwards;
+    if (!pending_.empty()) ++ahead;
     if (delay_us) std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
     if (now == throw_at) fail(Status::internal, "the fake fails");
     if (!checks) return forward_unchecked(b);
     check_shape(b);
+    tokens_.assign(b.tokens.begin(), b.tokens.end());
+    for (int32_t& t : tokens_) {
+      if (t >= 0) continue;
+      ++unknown;
+      CHECK(static_cast<size_t>(-1 - t) < drawn_.size());
+      t = std::max(0, drawn_[static_cast<size_t>(-1 - t)]);
+    }
     check_tails(b);
     for (size_t g = 0; g < groups_.size(); ++g)
-      for (size_t r = 0; r < b.tokens.size(); ++r)
-        cell(static_cast<int>(g), b.groups[g].slots[r]) = {b.tokens[r], b.positions[r]};
+      for (size_t r = 0; r < tokens_.size(); ++r)
+        cell(static_cast<int>(g), b.groups[g].slots[r]) = {tokens_[r], b.positions[r]};
+    drawn_.assign(b.logit_rows.size(), -1);
     kept_.clear();
     for (const int32_t row : b.logit_rows) kept_.push_back(history(b, row));
     samples_.assign(b.samples.begin(), b.samples.end());
@@ -159,27 +168,61 @@ class FakeModel : public Model {
       rows_.push_back(fake_logits(kept_[static_cast<size_t>(begin + i)], config_.vocab));
     return rows_[0].data();
   }
-  void sample(SampleResult* results, TokenLogprob* top, int32_t top_stride) override {
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      if (!checks) {
-        results[i] = {5, -1.0f};
-        continue;
-      }
-      const SampleRow& p = samples_[static_cast<size_t>(begin_) + i];
-      CHECK(p.n_logprobs <= top_stride);
-      results[i] = fake_sample(rows_[i], p, top + static_cast<ptrdiff_t>(i) * top_stride);
-      if (nan_token >= 0 && results[i].token == nan_token) results[i].token = -1;
+  uint64_t sample_later(SampleResult* results, TokenLogprob* top, int32_t top_stride) override {
+    if (!checks) {
+      std::fill_n(results, rows_.size(), SampleResult{5, -1.0f});
+      return 0;
     }
+    Pending p{++tickets_, forwards, results, top, {}, {}};
+    p.best.resize(rows_.size() * static_cast<size_t>(top_stride), {-5, -5});
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      const SampleRow& row = samples_[static_cast<size_t>(begin_) + i];
+      CHECK(row.n_logprobs <= top_stride);
+      SampleResult r = fake_sample(rows_[i], row, p.best.data() + i * static_cast<size_t>(top_stride));
+      if (nan_token >= 0 && r.token == nan_token) r.token = -1;
+      p.results.push_back(r);
+      drawn_[static_cast<size_t>(begin_) + i] = r.token;
+    }
+    // Until they are waited for.
+    std::fill_n(results, rows_.size(), SampleResult{vocab_and_more, NAN});
+    std::fill_n(top, p.best.size(), TokenLogprob{vocab_and_more, NAN});
+    pending_.push_back(std::move(p));
+    if (!later) wait(tickets_);
+    return tickets_;
   }
+  uint64_t mark() override {
+    pending_.push_back({++tickets_, forwards, nullptr, nullptr, {}, {}});
+    if (!later) wait(tickets_);
+    return tickets_;
+  }
+  void wait(uint64_t ticket) override {
+    CHECK(ticket <= tickets_);
+    bool lost = false;
+    while (!pending_.empty() && pending_.front().ticket <= ticket) {
+      const Pending& p = pending_.front();
+      std::copy(p.results.begin(), p.results.end(), p.to);
+      std::copy(p.best.begin(), p.best.end(), p.to_best);
+      lost |= p.forward == lose_at;
+      pending_.erase(pending_.begin());
+    }
+    if (lost) fail(Status::internal, "the fake's results are lost");
+  }
+  bool asynchronous() const override { return later; }
+  size_t unread() const { return pending_.size(); }
 
   std::atomic<int> forwards{0}, poisoned{0}, copied{0}, moved_out{0}, moved_in{0};
   std::atomic<int64_t> rows_computed{0};
   std::atomic<int> throw_at{-1};  // the forward that throws
+  std::atomic<int> lose_at{-1};   // waiting for what this one drew throws
+  std::atomic<int> ahead{0};      // forwards that began while results were not waited for
+  std::atomic<int> unknown{0};    // rows whose token the step before drew
+  bool later = false;             // as a device that works on its own: results come with wait()
   int nan_token = -1;             // drawing this token is reported as "none can be drawn"
   std::atomic<int> delay_us{0};
   bool checks = true;             // false: for timing what surrounds it
 
  private:
+  static constexpr int32_t vocab_and_more = 1 << 20;
   static constexpr int32_t tile = 16;  // as a quantized cache keeps the keys of an open tile apart
   struct Cell {
     int32_t token = -7, position = -7;
@@ -239,14 +282,14 @@ class FakeModel : public Model {
     }
   }
   // What a seat keeps of its sequence's open tile is what the sequence left there.
-  void check_tails(const Batch& b) {
+  void check_tails(const Batch& b) {  // of tokens_
     if (limits_.page_tokens % tile) return;
     for (const AttentionSeq& q : b.groups[0].seqs) {
       for (int32_t pos = q.pos_begin / tile * tile; pos < q.pos_begin; ++pos)
         CHECK(tail(q.seat, pos % tile) == cell(0, slot(b.groups[0], q, pos)));
       const int32_t end = q.pos_begin + q.rows;
       for (int32_t pos = std::max(q.pos_begin, (end - 1) / tile * tile); pos < end; ++pos)
-        tail(q.seat, pos % tile) = {b.tokens[static_cast<size_t>(q.row_begin + pos - q.pos_begin)],
+        tail(q.seat, pos % tile) = {tokens_[static_cast<size_t>(q.row_begin + pos - q.pos_begin)],
                                     pos};
     }
   }
@@ -288,6 +331,18 @@ class FakeModel : public Model {
   std::vector<Cell> tails_;               // [seats, tile]
   std::vector<std::vector<int32_t>> kept_;
   std::vector<SampleRow> samples_;
+  std::vector<int32_t> tokens_;  // of the batch
+  std::vector<int32_t> drawn_;   // by the rows that the last forward kept
+  struct Pending {
+    uint64_t ticket;
+    int forward;
+    SampleResult* to;
+    TokenLogprob* to_best;
+    std::vector<SampleResult> results;
+    std::vector<TokenLogprob> best;
+  };
+  std::vector<Pending> pending_;  // not waited for
+  uint64_t tickets_ = 0;
   std::vector<std::vector<float>> rows_;
   int32_t begin_ = 0;
 };

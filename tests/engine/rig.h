@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -20,6 +21,13 @@ inline double soak_factor() {
   return s && std::atof(s) > 0 ? std::atof(s) : 1.0;
 }
 
+// ORLOP_TEST_AHEAD: "forced" on a model whose results are there at once, "later" on one that works on its
+// own. Else steps wait for the one before, unless a test has it otherwise.
+inline bool test_ahead(const char* how) {
+  const char* s = std::getenv("ORLOP_TEST_AHEAD");
+  return s && std::string(s) == how;
+}
+
 struct Setup {
   int32_t step_tokens = 24, max_running = 5, context = 128, page_tokens = 16, logit_rows = 4;
   int64_t pages = 40;
@@ -28,6 +36,9 @@ struct Setup {
   bool poison = true, prefix_cache = true, plan_ahead = false, fcfs = false, held = false;
   size_t host_pages = 0, output_bytes = size_t{1} << 20;
   int64_t itl_target_ns = 0;
+  std::optional<bool> run_ahead =
+      test_ahead("forced") ? std::optional<bool>(true) : std::nullopt;
+  bool later = test_ahead("later");
 };
 
 struct Rig {
@@ -39,6 +50,8 @@ struct Rig {
     o.poison = s.poison;
     o.prefix_cache = s.prefix_cache;
     o.plan_ahead = s.plan_ahead;
+    o.run_ahead = s.run_ahead;
+    model.later = s.later;
     o.fcfs = s.fcfs;
     o.paused = s.held;
     o.output_bytes = s.output_bytes;
@@ -214,16 +227,16 @@ inline std::vector<int32_t> random_prompt(std::mt19937_64& random, int most) {
   return p;
 }
 
-inline GivenParams random_params(std::mt19937_64& random) {
+inline GivenParams random_params(std::mt19937_64& random, bool penalties = true) {
   GivenParams g;
   const auto below = [&](uint64_t n) { return random() % n; };
   if (below(8)) g.max_tokens = static_cast<uint32_t>(below(60));
   if (g.max_tokens && below(3) == 0) g.min_tokens = static_cast<uint32_t>(below(*g.max_tokens + 1));
   g.temperature = below(2) ? 0.0 : 0.8;
   g.seed = random();
-  if (below(3) == 0) g.repetition_penalty = 1.3;
-  if (below(3) == 0) g.presence_penalty = 0.7;
-  if (below(3) == 0) g.frequency_penalty = -0.4;
+  if (penalties && below(3) == 0) g.repetition_penalty = 1.3;
+  if (penalties && below(3) == 0) g.presence_penalty = 0.7;
+  if (penalties && below(3) == 0) g.frequency_penalty = -0.4;
   if (below(4) == 0) g.logit_bias = {{static_cast<int32_t>(below(vocab)), 3.0f}, {1, -INFINITY}};
   if (below(4) == 0) g.stop_tokens = {static_cast<int32_t>(below(vocab))};
   g.ignore_eos = below(3) == 0;

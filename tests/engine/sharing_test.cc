@@ -198,7 +198,8 @@ TEST(a_slow_reader_pauses_its_request_only) {
   const uint64_t steps = rig.engine->stats().steps;
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   CHECK(rig.engine->stats().steps == steps);  // no one wants anything
-  CHECK(slow->info().generated_tokens == 10);
+  // Where steps run ahead, one was under way when it was full.
+  CHECK(slow->info().generated_tokens == (rig.engine->stats().steps_ahead ? 11 : 10));
   check_same(collect(*slow), lone(prompt, slow->params()));
   CHECK(rig.settles());
   CHECK(rig.engine->stats().paused == 0);

@@ -1,8 +1,8 @@
 // Same bits: whatever else runs, in whatever memory, each request's tokens and logprobs are those
 // of the request alone. Random histories over real models: prompts with shared beginnings,
 // parameters, samples, arrival times, step and page sizes, few pages (so that requests give way),
-// cancellations, slow readers, prefix cache and host tier on and off, plans made ahead, one to four
-// threads; every KV type, weight format and compute setting; pages that hold nothing are NaN.
+// cancellations, slow readers, prefix cache and host tier on and off, plans made ahead, steps started before
+// the results of those before them are known, one to four threads; every KV type, weight format and compute setting; pages that hold nothing are NaN.
 //
 //   same_bits_test                  each case three times; with ORLOP_SOAK set, random cases for
 //   ten minutes same_bits_test SECONDS          random cases for that long same_bits_test CASE SEED
@@ -155,6 +155,7 @@ std::vector<Ask> random_asks(Random& random, int32_t vocab) {
   };
   const std::vector<int32_t> beginnings[2] = {tokens(140), tokens(140)};
   std::vector<Ask> asks(5 + below(random, 8));
+  const bool waiting = once_in(random, 2);
   int64_t clock = 0;
   for (Ask& a : asks) {
     const std::vector<int32_t>& beginning = beginnings[below(random, 2)];
@@ -175,9 +176,10 @@ std::vector<Ask> random_asks(Random& random, int32_t vocab) {
     if (once_in(random, 3)) g.top_k = static_cast<int32_t>(1 + below(random, 20));
     if (once_in(random, 3)) g.top_p = 0.9;
     if (once_in(random, 4)) g.min_p = 0.05;
-    if (once_in(random, 3)) g.repetition_penalty = 1.2;
-    if (once_in(random, 4)) g.presence_penalty = 0.5;
-    if (once_in(random, 4)) g.frequency_penalty = -0.3;
+    // Steps with them, or with guides, wait for the one before.
+    if (waiting && once_in(random, 3)) g.repetition_penalty = 1.2;
+    if (waiting && once_in(random, 4)) g.presence_penalty = 0.5;
+    if (waiting && once_in(random, 4)) g.frequency_penalty = -0.3;
     if (once_in(random, 4))
       g.logit_bias = {{static_cast<int32_t>(below(random, static_cast<uint64_t>(vocab))), 2.0f}};
     g.seed = random();
@@ -186,7 +188,7 @@ std::vector<Ask> random_asks(Random& random, int32_t vocab) {
     if (once_in(random, 4)) g.prompt_logprobs = one_of(random, {0, 2, logprobs_all});
     g.priority = static_cast<int32_t>(below(random, 201)) - 100;
     if (once_in(random, 3)) g.cache_salt = "a";
-    if (once_in(random, 4)) {
+    if (waiting && once_in(random, 4)) {
       g.guide = guides(vocab)[below(random, guides(vocab).size())];
       g.ignore_eos = false;
       g.logit_bias.clear();
@@ -249,13 +251,14 @@ Setup random_setup(Random& random, KvType kv) {
   o.itl_target_ns = once_in(random, 4) ? 200'000 : 0;
   o.output_bytes = once_in(random, 3) ? 64 : size_t{1} << 20;
   o.plan_ahead = once_in(random, 3);
+  o.run_ahead = !once_in(random, 3);
   o.paused = once_in(random, 2);  // then everything arrives at once
   return s;
 }
 
 struct Totals {
   uint64_t histories = 0, samples = 0, cancelled = 0, preemptions = 0, hit_tokens = 0, host_in = 0,
-           tokens = 0, guided = 0, embedded = 0;
+           tokens = 0, guided = 0, embedded = 0, steps = 0, ahead = 0;
 } totals;
 
 // What differs, or an empty text.
@@ -333,6 +336,8 @@ void play(Running& r, const std::vector<Ask>& asks, const std::vector<std::vecto
   totals.preemptions += s.preemptions;
   totals.hit_tokens += s.prefix_hit_tokens;
   totals.host_in += s.host_pages_in;
+  totals.steps += s.steps;
+  totals.ahead += s.steps_ahead;
 }
 
 void history(const Case& c, uint64_t seed) {
@@ -360,9 +365,9 @@ void history(const Case& c, uint64_t seed) {
     std::fprintf(
         stderr,
         "%s: %d threads, %d running, %d rows, pages %lld of %lld, cache %d, tier %zu, ahead "
-        "%d, itl %lld, output %zu, paused %d\nagain: same_bits_test %s\n",
+        "%d %d, itl %lld, output %zu, paused %d\nagain: same_bits_test %s\n",
         label.c_str(), setup.threads, o.max_running, o.step_tokens, static_cast<long long>(pages),
-        static_cast<long long>(page), o.prefix_cache, o.host_tier_bytes, o.plan_ahead,
+        static_cast<long long>(page), o.prefix_cache, o.host_tier_bytes, o.plan_ahead, *o.run_ahead,
         static_cast<long long>(o.itl_target_ns), o.output_bytes, o.paused, label.c_str());
   }
 }
@@ -432,16 +437,17 @@ int run(int argc, char** argv) {
   const Totals& t = totals;
   std::printf(
       "%llu histories, %llu samples (%llu cancelled, %llu guided to an end, %llu embeddings), %llu tokens, %llu preemptions, %llu "
-      "cached prompt tokens, %llu pages back from the host, %.1f s\n",
+      "cached prompt tokens, %llu pages back from the host, %llu of %llu steps ahead, %.1f s\n",
       static_cast<unsigned long long>(t.histories), static_cast<unsigned long long>(t.samples),
       static_cast<unsigned long long>(t.cancelled), static_cast<unsigned long long>(t.guided),
       static_cast<unsigned long long>(t.embedded), static_cast<unsigned long long>(t.tokens),
       static_cast<unsigned long long>(t.preemptions), static_cast<unsigned long long>(t.hit_tokens),
-      static_cast<unsigned long long>(t.host_in), seconds());
+      static_cast<unsigned long long>(t.host_in), static_cast<unsigned long long>(t.ahead),
+      static_cast<unsigned long long>(t.steps), seconds());
   CHECK(t.histories > 0);
   // A test of what happened to nobody would show nothing.
   if (argc == 1) CHECK(t.cancelled > 0 && t.preemptions > 0 && t.hit_tokens > 0 && t.host_in > 0);
-  if (argc == 1) CHECK(t.guided > 0 && t.embedded > 0);
+  if (argc == 1) CHECK(t.guided > 0 && t.embedded > 0 && t.ahead > t.steps / 10);
   return failures() ? 1 : 0;
 }
 

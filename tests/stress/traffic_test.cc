@@ -1,6 +1,7 @@
 // What a running engine moves between host and device, counted by the guard: one upload a step, and
 // back only what was drawn or scored, with the best tokens where they were asked for. That it runs
-// there at all shows that nothing above ops touches device memory.
+// there at all shows that nothing above ops touches device memory. The same whether steps run ahead or not,
+// whether they may (penalties: they wait) or not.
 #include <chrono>
 #include <thread>
 
@@ -22,7 +23,7 @@ struct Rig {
   std::unique_ptr<Model> model;
   std::unique_ptr<Engine> engine;
 
-  explicit Rig(KvType kv) {
+  Rig(KvType kv, bool ahead) {
     ModelLimits l;
     l.max_rows = 40;
     l.max_seqs = 6;
@@ -36,6 +37,7 @@ struct Rig {
     o.step_tokens = 40;
     o.max_running = 6;
     o.pages.assign(model->groups().size(), 80);
+    o.run_ahead = ahead;
     model->allocate_cache(o.pages);
     engine = std::make_unique<Engine>(*model, o);
   }
@@ -76,47 +78,56 @@ struct Rig {
   }
 };
 
-GivenParams asked(uint32_t tokens, int32_t logprobs, int32_t prompt_logprobs = logprobs_off) {
+GivenParams asked(bool penalties, uint32_t tokens, int32_t logprobs, int32_t prompt_logprobs = logprobs_off) {
   GivenParams g;
   g.max_tokens = tokens;
   g.logprobs = logprobs;
   g.prompt_logprobs = prompt_logprobs;
   g.seed = 3;
-  g.repetition_penalty = 1.1;  // counts go up with the plan
+  if (penalties) g.repetition_penalty = 1.1;  // counts go up with the plan
   return g;
 }
 
+void check_traffic(KvType kv, bool ahead, bool penalties) {
+  Rig rig(kv, ahead);
+  const auto check = [&](const std::vector<std::shared_ptr<Request>>& requests, Traffic before,
+                         uint64_t down_bytes) {
+    rig.finish(requests);
+    const Traffic after = rig.traffic();
+    const uint64_t steps = after.steps - before.steps;
+    CHECK(steps > 0);
+    CHECK(after.uploads - before.uploads == steps);
+    CHECK(after.down_bytes - before.down_bytes == down_bytes);
+    CHECK(after.copies == before.copies && after.fills == before.fills);
+  };
+  const auto ask = [&](uint32_t tokens, int32_t logprobs, int32_t prompt_logprobs = logprobs_off) {
+    return asked(penalties, tokens, logprobs, prompt_logprobs);
+  };
+  // Prompts of several steps, several requests at once: eight bytes a token.
+  Traffic before = rig.traffic();
+  check({rig.submit(90, 1, ask(20, logprobs_off)), rig.submit(5, 2, ask(30, 0)),
+         rig.submit(60, 3, ask(1, 0))},
+        before, 51 * sizeof(SampleResult));
+  // One alone: a download a step that draws.
+  before = rig.traffic();
+  check({rig.submit(30, 4, ask(25, 0))}, before, 25 * sizeof(SampleResult));
+  CHECK(rig.traffic().downloads - before.downloads == 25);
+  // With the four best: two downloads.
+  before = rig.traffic();
+  check({rig.submit(30, 5, ask(25, 4))}, before,
+        25 * (sizeof(SampleResult) + 4 * sizeof(TokenLogprob)));
+  CHECK(rig.traffic().downloads - before.downloads == 50);
+  // The prompt's own logprobs: one row for each token but the first.
+  before = rig.traffic();
+  check({rig.submit(70, 6, ask(10, 0, 0))}, before, (69 + 10) * sizeof(SampleResult));
+  const EngineStats stats = rig.engine->stats();
+  CHECK(ahead ? stats.steps_ahead > (penalties ? 0 : stats.steps * 3 / 4) : stats.steps_ahead == 0);
+}
+
 TEST(one_upload_a_step_and_only_what_was_asked_comes_back) {
-  for (const KvType kv : {KvType::bf16, KvType::uint4}) {
-    Rig rig(kv);
-    const auto check = [&](const std::vector<std::shared_ptr<Request>>& requests, Traffic before,
-                           uint64_t down_bytes) {
-      rig.finish(requests);
-      const Traffic after = rig.traffic();
-      const uint64_t steps = after.steps - before.steps;
-      CHECK(steps > 0);
-      CHECK(after.uploads - before.uploads == steps);
-      CHECK(after.down_bytes - before.down_bytes == down_bytes);
-      CHECK(after.copies == before.copies && after.fills == before.fills);
-    };
-    // Prompts of several steps, several requests at once: eight bytes a token.
-    Traffic before = rig.traffic();
-    check({rig.submit(90, 1, asked(20, logprobs_off)), rig.submit(5, 2, asked(30, 0)),
-           rig.submit(60, 3, asked(1, 0))},
-          before, 51 * sizeof(SampleResult));
-    // One alone: a download a step that draws.
-    before = rig.traffic();
-    check({rig.submit(30, 4, asked(25, 0))}, before, 25 * sizeof(SampleResult));
-    CHECK(rig.traffic().downloads - before.downloads == 25);
-    // With the four best: two downloads.
-    before = rig.traffic();
-    check({rig.submit(30, 5, asked(25, 4))}, before,
-          25 * (sizeof(SampleResult) + 4 * sizeof(TokenLogprob)));
-    CHECK(rig.traffic().downloads - before.downloads == 50);
-    // The prompt's own logprobs: one row for each token but the first.
-    before = rig.traffic();
-    check({rig.submit(70, 6, asked(10, 0, 0))}, before, (69 + 10) * sizeof(SampleResult));
-  }
+  for (const KvType kv : {KvType::bf16, KvType::uint4})
+    for (const bool ahead : {false, true})
+      for (const bool penalties : {false, true}) check_traffic(kv, ahead, penalties);
 }
 
 }  // namespace

@@ -283,9 +283,10 @@ void embed(const Exec& exec, const EmbedArgs& args) {
     ExpandedGroup q;
     float w[32][16];
     for (int64_t r = begin; r < end; ++r) {
+      const int32_t id = a.id(r);
       const unsigned char* tile = static_cast<const unsigned char*>(a.packed) +
-                                  a.ids[r] / 16 * tile_bytes(type, span);
-      const int c = a.ids[r] % 16;
+                                  id / 16 * tile_bytes(type, span);
+      const int c = id % 16;
       float* out = a.out + r * d.k;
       for (int64_t g = 0; g < span.groups; ++g) {
         const int n = static_cast<int>(std::min<int64_t>(32, d.k - 32 * g));

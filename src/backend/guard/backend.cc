@@ -45,6 +45,8 @@ void check(GuardDevice::Use& d, const MatmulArgs& a) {
 void check(GuardDevice::Use& d, const EmbedArgs& a) {
   d.need(a.packed, reference().linear_bytes(*a.desc), "embed.packed");
   need(d, a.ids, a.rows, "embed.ids");
+  for (int64_t i = 0; i < a.rows; ++i)
+    if (a.ids[i] < 0) need(d, a.previous + (-1 - a.ids[i]), 1, "embed.previous");
   need(d, a.out, a.rows * a.desc->k, "embed.out");
 }
 

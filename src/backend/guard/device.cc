@@ -192,6 +192,28 @@ void GuardDevice::fill(void* to, int byte, size_t bytes) {
   std::memset(to, byte, bytes);
 }
 
+uint64_t GuardDevice::download_later(void* to_host, const void* from, size_t bytes) {
+  std::vector<unsigned char> found(bytes);
+  if (bytes) {
+    download(found.data(), from, bytes);
+    refuse_device_memory(to_host, "download");
+    std::memset(to_host, 0xA5, bytes);
+  }
+  std::lock_guard lock(mutex_);
+  downloads_.push_back({++tickets_, to_host, std::move(found)});
+  return tickets_;
+}
+
+void GuardDevice::wait(uint64_t ticket) {
+  std::lock_guard lock(mutex_);
+  if (ticket > tickets_) fail(Status::internal, "guard: ticket ", ticket, " of ", tickets_);
+  const auto due = std::find_if(downloads_.begin(), downloads_.end(),
+                                [&](const Download& d) { return d.ticket > ticket; });
+  for (auto d = downloads_.begin(); d != due; ++d)
+    if (!d->bytes.empty()) std::memcpy(d->to_host, d->bytes.data(), d->bytes.size());
+  downloads_.erase(downloads_.begin(), due);
+}
+
 size_t GuardDevice::memory_available() const { return cpu_->memory_available(); }
 
 }  // namespace orlop::guard

@@ -26,6 +26,10 @@ class GuardDevice final : public Device {
   void download(void* to_host, const void* from, size_t bytes) override;
   void copy(void* to, const void* from, size_t bytes) override;
   void fill(void* to, int byte, size_t bytes) override;
+  // As an accelerator has it: until wait() the host finds other bytes.
+  uint64_t download_later(void* to_host, const void* from, size_t bytes) override;
+  void wait(uint64_t ticket) override;
+  bool asynchronous() const override { return true; }
   size_t memory_available() const override;
 
   DeviceCounters& counters() { return counters_; }
@@ -73,6 +77,13 @@ class GuardDevice final : public Device {
   const std::unique_ptr<Device> cpu_;  // knows how much memory there is
   std::mutex mutex_;
   std::map<uintptr_t, Region> regions_;  // by address of the memory
+  struct Download {
+    uint64_t ticket;
+    void* to_host;
+    std::vector<unsigned char> bytes;
+  };
+  std::vector<Download> downloads_;  // not waited for yet
+  uint64_t tickets_ = 0;
   DeviceCounters counters_;
 };
 
