@@ -18,7 +18,8 @@ namespace {
 
 struct Totals {
   uint64_t steps = 0, preemptions = 0, out = 0, in = 0, forks = 0, hits = 0, checked = 0, ends = 0,
-           evicted = 0, adopted = 0, failed = 0, given_back = 0, driven_out = 0;
+           evicted = 0, adopted = 0, failed = 0, given_back = 0, driven_out = 0, flown = 0,
+           thrown = 0;
 } totals;
 
 class History {
@@ -30,11 +31,14 @@ class History {
     model_ = std::make_unique<PageModel>(*pools_, limits_, shared_tag);
   }
 
+  // A step after another. `ahead`: the next plan is made before the one at hand is committed; `flying`: it has
+  // begun as well, so that its moves are made and its rows are packed while the ends of the one before are
+  // not known, and run before anything that comes later.
   void play() {
     const int64_t most_steps = 3000 + 60 * int64_t{count_} * longest_;
     StepPlan plans[2];
     std::vector<PagePools::Freed> freed[2];
-    bool ahead = false;
+    bool ahead = false, flying = false;
     int current = 0;
     for (int64_t step = 0; ended_ < count_; ++step) {
       demand(step < most_steps, "it never ends");
@@ -42,24 +46,32 @@ class History {
       now_ += below(30'000'000);
       StepPlan* next = ahead ? &plans[current] : nullptr;
       events(next);
-      if (next && below(10) == 0) {  // the plan's moves are made early, for a state to be loaded
+      if (next && !flying && below(10) == 0) {  // the plan's moves are made early, for a state to be loaded
         model_->move(*next, freed[current]);
         model_->move(*next, pools_->freed());
         state();
       }
       if (!ahead) make_plan(plans[current], freed[current]);
       StepPlan& plan = plans[current];
-      model_->move(plan, freed[current]);
-      model_->pack(plan);
+      if (!flying) begin(plan, freed[current]);
       ahead = ahead_ && below(8) > 0;
+      flying = false;
       if (ahead) {
         make_plan(plans[1 - current], freed[1 - current]);
         books();
+        flying = flies_ && below(4) > 0;
       }
       next = ahead ? &plans[1 - current] : nullptr;
-      if (failures_ && below(60) == 0) {
+      const bool fails = failures_ && below(60) == 0;
+      if (fails) model_->spoil();
+      for (const PlanSeq& p : plan.seqs)
+        if (p.draw) draw(static_cast<Life&>(*p.sequence));
+      if (flying) {
+        ++totals.flown;
+        begin(*next, freed[1 - current], !fails);
+      }
+      if (fails) {
         ++totals.failed;
-        model_->spoil();
         for (const PlanSeq p : std::vector<PlanSeq>(plan.seqs)) {
           scheduler_->drop(p.sequence, next);
           end(static_cast<Life&>(*p.sequence));
@@ -68,17 +80,15 @@ class History {
         scheduler_->cache().clear();
         demand(scheduler_->cache().host_pages() == 0, "host pages outlive clear()");
         freed[1 - current].clear();  // of the plan that is not run
-        ahead = false;
+        ahead = flying = false;
         continue;
       }
-      model_->run();
-      for (const PlanSeq& p : plan.seqs)
-        if (p.draw) draw(static_cast<Life&>(*p.sequence));
       scheduler_->commit(plan);
       for (const PlanSeq& p : plan.seqs) {
         Life& l = static_cast<Life&>(*p.sequence);
         if (l.over) continue;
         if (l.samples ? l.tokens.size() >= l.target : p.begin + p.rows == l.prompt_tokens) {
+          totals.thrown += flying && next && find(*next, &l);
           scheduler_->finish(&l, next);
           end(l);
         }
@@ -108,6 +118,18 @@ class History {
   bool often() { return below(3) > 0; }
   bool rarely() { return below(4) == 0; }
 
+  static bool find(const StepPlan& plan, const Sequence* s) {
+    return std::any_of(plan.seqs.begin(), plan.seqs.end(), [&](const PlanSeq& p) { return p.sequence == s; });
+  }
+
+  // The rows are run at once: nothing that comes later reaches the memory before them, and their tokens
+  // are there.
+  void begin(StepPlan& plan, std::vector<PagePools::Freed>& freed, bool well = true) {
+    model_->move(plan, freed);
+    model_->pack(plan);
+    well ? model_->run() : model_->spoil();
+  }
+
   void make() {
     const int32_t sizes[] = {8, 8, 16, 16, 16, 32, 64, 128, 256};
     page_tokens_ = sizes[below(9)];
@@ -134,6 +156,7 @@ class History {
     if (below(2)) limits_.hash_mask = static_cast<uint64_t>(below(8));
     limits_.hash_seed = random_();
     ahead_ = below(2);
+    flies_ = below(2);
     failures_ = below(6) == 0;
     priorities_ = below(2);
     pauses_ = below(2);
@@ -416,7 +439,7 @@ class History {
   SchedulerLimits limits_;
   std::vector<int64_t> pages_;
   int32_t page_tokens_ = 16;
-  bool ahead_ = false, failures_ = false, priorities_ = false, pauses_ = false, samples_ = false,
+  bool ahead_ = false, flies_ = false, failures_ = false, priorities_ = false, pauses_ = false, samples_ = false,
        costs_ = false;
   int salts_ = 1, count_ = 1, started_ = 0, ended_ = 0;
   size_t longest_ = 1;
@@ -449,13 +472,14 @@ int main(int argc, char** argv) {
   std::printf("%" PRIu64 " steps, %" PRIu64 " ends, %" PRIu64 " positions checked, %" PRIu64
               " tokens of hits, %" PRIu64 " forks, %" PRIu64 " preemptions, %" PRIu64
               " driven out, %" PRIu64 " evicted, %" PRIu64 " out, %" PRIu64 " in, %" PRIu64
-              " adopted, %" PRIu64 " failed steps\n",
+              " adopted, %" PRIu64 " failed steps, %" PRIu64
+              " begun early, %" PRIu64 " rows thrown away\n",
               t.steps, t.ends, t.checked, t.hits, t.forks, t.preemptions, t.driven_out, t.evicted,
-              t.out, t.in, t.adopted, t.failed);
+              t.out, t.in, t.adopted, t.failed, t.flown, t.thrown);
   // Histories that were too easy would show nothing.
   if (count >= 1000 && !failed)
     for (const uint64_t n : {t.hits, t.forks, t.preemptions, t.driven_out, t.evicted, t.out, t.in,
-                             t.adopted, t.failed, t.given_back})
+                             t.adopted, t.failed, t.given_back, t.flown, t.thrown})
       failed += n < 100;
   std::printf("%s\n", failed ? "FAILED" : "passed");
   return failed != 0;
