@@ -1,11 +1,16 @@
-// Tokens a second of a model through the C ABI: a prompt of 512 tokens, then batches that decode.
-//   bench_throughput MODEL THREADS [MORE]
+// Tokens a second of a model through the C ABI: loading and the first token, a prompt, the same prompt again but
+// for its last tokens, then batches that decode.
+//   bench_throughput MODEL THREADS [MORE [OPTION=VALUE...]]
 // MORE: further keys of the configuration, such as '"quant":"iq","quant_bits":8,"compute":"a8"'.
+// Options: prefill=512 (tokens of the prompt; 0: none), batches=1,4,8,16,32, prompt=16 (tokens of each before it
+// decodes), tokens=48 (that are timed of each), rounds=3 (of which the best counts; the median is told too),
+// prefix=0 (tokens of a prompt that is cached but for 1 %).
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "orlop/orlop.hpp"
@@ -34,32 +39,93 @@ double seconds(const orlop::Engine& engine, int batch, int prompt, std::uint32_t
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v[v.size() / 2];
+}
+
+struct Options {
+  int prefill = 512, prompt = 16, tokens = 48, rounds = 3, prefix = 0;
+  std::vector<int> batches = {1, 4, 8, 16, 32};
+};
+
+bool read_option(Options& o, const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos) return false;
+  const std::string name = text.substr(0, equals), value = text.substr(equals + 1);
+  if (name == "batches") {
+    o.batches.clear();
+    for (size_t at = 0; at < value.size();) {
+      const size_t comma = std::min(value.find(',', at), value.size());
+      o.batches.push_back(std::atoi(value.substr(at, comma - at).c_str()));
+      at = comma + 1;
+    }
+    return true;
+  }
+  for (const auto& [known, place] : {std::pair{"prefill", &o.prefill}, {"prompt", &o.prompt}, {"tokens", &o.tokens},
+                                     {"rounds", &o.rounds}, {"prefix", &o.prefix}})
+    if (name == known) {
+      *place = std::atoi(value.c_str());
+      return true;
+    }
+  return false;
+}
+
+// The time of a prompt of `tokens` whose last `fresh` have never been seen with what is before them.
+double first_token(const orlop::Engine& engine, int tokens, int fresh, int seed) {
+  orlop::Params p = request(tokens, 7, 1);
+  for (int i = 0; i < fresh; ++i) (*p.tokens)[static_cast<size_t>(tokens - 1 - i)] = 1000 + (seed * 37 + i) % 30000;
+  const auto begin = std::chrono::steady_clock::now();
+  engine.generate(p).value().read().value();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 3) {
-    std::fprintf(stderr, "usage: %s MODEL THREADS [MORE]\n", argv[0]);
+  Options o;
+  bool good = argc >= 3;
+  for (int i = 4; i < argc; ++i) good = good && read_option(o, argv[i]);
+  if (!good) {
+    std::fprintf(stderr, "usage: %s MODEL THREADS [MORE [OPTION=VALUE...]]\n", argv[0]);
     return 2;
   }
-  const std::string more = argc > 3 ? std::string(",") + argv[3] : "";
-  auto made = orlop::Engine::create("{\"model\":" + orlop::json_quote(argv[1]) + ",\"threads\":" + argv[2] +
-                                    ",\"kv_bytes\":1500000000,\"step_tokens\":2048" + more + "}");
+  const std::string more = argc > 3 ? argv[3] : "";
+  std::string json = "{\"model\":" + orlop::json_quote(argv[1]) + ",\"threads\":" + argv[2];
+  if (more.find("\"kv_bytes\"") == std::string::npos && more.find("\"kv_fraction\"") == std::string::npos) json += ",\"kv_bytes\":1500000000";
+  if (more.find("\"step_tokens\"") == std::string::npos) json += ",\"step_tokens\":2048";
+  json += (more.empty() ? "" : "," + more) + "}";
+  const auto begin = std::chrono::steady_clock::now();
+  auto made = orlop::Engine::create(json);
   if (!made) {
     std::fprintf(stderr, "%s\n", made.error().message.c_str());
     return 1;
   }
   const orlop::Engine engine = std::move(made).value();
-  double prefill = 1e9;
-  for (int i = 0; i < 5; ++i) prefill = std::min(prefill, seconds(engine, 1, 512, 1, 100 * i));
-  std::printf("prefill 512: %.1f tokens/s", 512 / prefill);
-  int seed = 1000;
-  for (const int batch : {1, 4, 8, 16, 32}) {
-    double best = 1e9;
-    for (int i = 0; i < 3; ++i, seed += 200) {
-      const double few = seconds(engine, batch, 16, 4, seed), many = seconds(engine, batch, 16, 52, seed + 100);
-      best = std::min(best, (many - few) / 48);
+  const double loaded = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double first = seconds(engine, 1, 16, 1, 5);
+  std::printf("loaded in %.0f ms, first token %.0f ms later;", loaded * 1e3, first * 1e3);
+  if (o.prefill) {
+    std::vector<double> all;
+    for (int i = 0; i < o.rounds + 2; ++i) all.push_back(seconds(engine, 1, o.prefill, 1, 100 * (i + 1)));
+    std::printf(" prefill %d: %.1f tokens/s (median %.1f)", o.prefill, o.prefill / *std::min_element(all.begin(), all.end()), o.prefill / median(all));
+  }
+  if (o.prefix) {
+    std::vector<double> whole, cached;
+    for (int i = 0; i < o.rounds; ++i) whole.push_back(seconds(engine, 1, o.prefix, 1, 5000 + i));
+    first_token(engine, o.prefix, 0, 0);
+    for (int i = 0; i < o.rounds + 2; ++i) cached.push_back(first_token(engine, o.prefix, std::max(1, o.prefix / 100), i + 1));
+    std::printf("  prefix of %d: %.2f ms, cached but for 1 %%: %.2f ms (%.1f %%)", o.prefix, median(whole) * 1e3, median(cached) * 1e3,
+                100 * median(cached) / median(whole));
+  }
+  int seed = 10000;
+  for (const int batch : o.batches) {
+    std::vector<double> all;
+    for (int i = 0; i < o.rounds; ++i, seed += 2 * batch) {
+      const double few = seconds(engine, batch, o.prompt, 4, seed), many = seconds(engine, batch, o.prompt, static_cast<std::uint32_t>(o.tokens + 4), seed + batch);
+      all.push_back((many - few) / o.tokens);
     }
-    std::printf("  decode %d: %.1f", batch, batch / best);
+    std::printf("  decode %d: %.1f (median %.1f)", batch, batch / *std::min_element(all.begin(), all.end()), batch / median(all));
     std::fflush(stdout);
   }
   std::puts("");

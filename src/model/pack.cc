@@ -176,6 +176,7 @@ void PackPlan::run(unsigned char* storage, const Exec& exec, LoadProgress* progr
   }
   for (const Matrix& m : matrices_) m.linear->packed = storage + m.offset;
   Runner(*this, exec, progress).run();
+  exec.device->loaded();
   // Last: vectors lie all over the storage and would have its huge pages filled while the whole file
   // is still there.
   upload_vectors(storage, exec, progress);

@@ -32,6 +32,8 @@ class Device {
   // Kernels and copies return before they are done: it pays to have the next step in line meanwhile.
   virtual bool asynchronous() const { return false; }
   virtual void fill(void* to, int byte, size_t bytes) = 0;
+  // Weights are loaded: host memory that only loading needs may go. No linear_pack runs meanwhile.
+  virtual void loaded() noexcept {}
   virtual size_t memory_available() const = 0;  // bytes that could still be allocated, a guess
 };
 

@@ -11,6 +11,7 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/machine.h"
 #include "backend/cpu/threads.h"
+#include "backend/cuda/attention_decode.h"
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/many.h"
 #include "backend/cuda/pack.h"
@@ -105,6 +106,7 @@ class CudaDevice final : public Device {
   }
   void wait(uint64_t ticket) override { call(plugin_.wait, ticket); }
   bool asynchronous() const override { return true; }
+  void loaded() noexcept override { plugin_.end_lanes(context_); }
   void copy(void* to, const void* from, size_t bytes) override {
     if (bytes) call(plugin_.copy, to, from, bytes);
   }
@@ -197,15 +199,11 @@ void pack(const LinearDesc& desc, const LinearSource& source, int64_t begin, int
   });
 }
 
-size_t page_bytes(const KvDesc& d) {
-  if (d.type == KvType::int8 || d.type == KvType::uint4)
-    fail(Status::unsupported, "kv_dtype \"", orlop::name(d.type), "\" on cuda; there is bf16, fp16 and fp32");
-  return static_cast<size_t>(d.kv_heads * kv_head_bytes(d));
-}
-
 size_t attention_workspace(const KvDesc& d, int32_t heads, int32_t rows, int32_t max_context) {
   const int64_t chunks = (int64_t{max_context} + attention_chunk - 1) / attention_chunk;
-  return static_cast<size_t>(std::min(rows, split_rows) * heads * chunks * attention_record(d.head_dim) * 4);
+  const int64_t plain = std::min(rows, split_rows) * heads * chunks * attention_record(d.head_dim);
+  const int64_t records = decode_takes(d) ? most_records * most_columns * attention_record(d.head_dim) : 0;
+  return static_cast<size_t>(std::max(plain, records) * 4);
 }
 
 Kernels make_table() {
@@ -219,13 +217,13 @@ Kernels make_table() {
   k.matmul_workspace = matmul_workspace_bytes;
   k.matmul = call<&Plugin::matmul, MatmulArgs>;
   k.embed = call<&Plugin::embed, EmbedArgs>;
-  k.kv_page_bytes = page_bytes;
-  k.kv_tail_bytes = [](const KvDesc&) { return size_t{0}; };
+  k.kv_page_bytes = [](const KvDesc& d) { return static_cast<size_t>(KvLayout(d).page_bytes); };
+  k.kv_tail_bytes = [](const KvDesc& d) { return static_cast<size_t>(KvLayout(d).tail_bytes); };
   k.rope_table = call<&Plugin::rope_table, RopeTableArgs>;
   k.kv_store = call<&Plugin::kv_store, KvStoreArgs>;
   k.attention_workspace = attention_workspace;
   k.attention = call<&Plugin::attention, AttentionArgs>;
-  k.kv_tail = [](const Exec&, const KvTailArgs&) {};
+  k.kv_tail = call<&Plugin::kv_tail, KvTailArgs>;
   k.norm = call<&Plugin::norm, NormArgs>;
   k.gather = call<&Plugin::gather, GatherArgs>;
   k.sample_workspace = [](int32_t rows, int32_t vocab) { return size_t{4} * static_cast<size_t>(rows) * static_cast<size_t>(vocab); };

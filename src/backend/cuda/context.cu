@@ -140,6 +140,12 @@ void load(Context* c, Lane* lane, void* to, const void* from, size_t bytes, Plug
 
 void leave_lane(Context* c, Lane* lane) { c->transfers.leave(lane); }
 
+void end_lanes(Context* c) {
+  PluginStatus status;
+  const Here here(c, &status);
+  if (here) c->transfers.end_lanes();
+}
+
 void copy(Context* c, void* to, const void* from, size_t bytes, PluginStatus* status) {
   const Here here(c, status);
   if (here && settled(c, status)) good(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, c->stream), "copy", status);
@@ -169,6 +175,7 @@ const Plugin table = {
     .enter_lane = enter_lane,
     .load = load,
     .leave_lane = leave_lane,
+    .end_lanes = end_lanes,
     .copy = copy,
     .fill = fill,
     .memory_free = memory_free,
@@ -176,6 +183,7 @@ const Plugin table = {
     .embed = embed,
     .rope_table = rope_table,
     .kv_store = kv_store,
+    .kv_tail = kv_tail,
     .attention = attention,
     .norm = norm,
     .gather = gather,

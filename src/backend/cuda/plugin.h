@@ -47,6 +47,7 @@ struct Plugin {
   void (*enter_lane)(Context*, Lane**, PluginStatus*);
   void (*load)(Context*, Lane*, void* to, const void* from_host, size_t bytes, PluginStatus*);
   void (*leave_lane)(Context*, Lane*);
+  void (*end_lanes)(Context*);  // all are left: waits for their copies and gives back their memory
   void (*copy)(Context*, void* to, const void* from, size_t bytes, PluginStatus*);
   void (*fill)(Context*, void* to, int byte, size_t bytes, PluginStatus*);
   void (*memory_free)(Context*, uint64_t* bytes, PluginStatus*);
@@ -55,6 +56,7 @@ struct Plugin {
   void (*embed)(Context*, const EmbedArgs&, PluginStatus*);
   void (*rope_table)(Context*, const RopeTableArgs&, PluginStatus*);
   void (*kv_store)(Context*, const KvStoreArgs&, PluginStatus*);
+  void (*kv_tail)(Context*, const KvTailArgs&, PluginStatus*);
   void (*attention)(Context*, const AttentionArgs&, PluginStatus*);
   void (*norm)(Context*, const NormArgs&, PluginStatus*);
   void (*gather)(Context*, const GatherArgs&, PluginStatus*);

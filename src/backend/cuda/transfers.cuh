@@ -17,9 +17,10 @@ namespace orlop::cuda {
 // One thread's way for weights: two pieces of pinned memory in turn, and a stream of its own, so that one is
 // filled while the other is on its way.
 struct Lane {
-  static constexpr size_t piece = size_t{2} << 20;
+  static constexpr size_t piece = size_t{4} << 20;
   cudaStream_t stream = nullptr;
   unsigned char* memory = nullptr;  // two pieces
+  bool registered = false;          // the host's own huge pages
   cudaEvent_t sent[2] = {};
   cudaEvent_t done = nullptr;
   int turn = 0;
@@ -44,6 +45,7 @@ class Transfers {
   // A lane for the calling thread, whose copies come after what the stream has now.
   Lane* enter(cudaStream_t stream, PluginStatus* status);
   void leave(Lane* lane);
+  void end_lanes();  // when all were left
   // What comes on the stream now comes after the copies of all lanes that were left.
   void join(cudaStream_t stream, PluginStatus* status);
 
