@@ -71,7 +71,7 @@ ChatOutputOptions read_options(const OrderedJson& given, const Known& known) {
   for (const auto& [key, value] : given.items())
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
       const std::string near = nearest_key(key, keys);
-      fail(Status::invalid_argument, "chat output: unknown key \"", key.substr(0, 100), "\"",
+      fail(Status::invalid_argument, "chat output: unknown key ", in_quotes(key),
            near.empty() ? "" : "; did you mean \"" + near + "\"?");
     }
   const auto value = [&](const char* key) {

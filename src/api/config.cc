@@ -40,12 +40,15 @@ const std::vector<std::string_view> known_keys = {"model",
                                                   "scheduling",
                                                   "itl_target_ms",
                                                   "output_bytes",
-                                                  "debug_plan_ahead"};
+                                                  "debug_plan_ahead",
+                                                  "debug_run_ahead"};
 
 std::string shown(const Json& v) {
   std::string s = v.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (s.size() > 80) s = s.substr(0, 77) + "...";
-  return s;
+  if (s.size() <= 80) return s;
+  size_t n = 77;  // a cut falls between code points
+  while (n > 0 && (static_cast<unsigned char>(s[n]) & 0xC0) == 0x80) --n;
+  return s.substr(0, n) + "...";
 }
 
 std::string text_of(const char* key, const Json& v) {
@@ -184,6 +187,8 @@ void apply(EngineConfig& c, const std::string& key, const Json& v) {
     c.output_bytes = integer_of(k, v, 1, int64_t{1} << 40);
   } else if (key == "debug_plan_ahead") {
     c.plan_ahead = flag_of(k, v);
+  } else if (key == "debug_run_ahead") {
+    c.run_ahead = flag_of(k, v);
   } else {
     unserved(key, v);
   }
@@ -254,6 +259,10 @@ QuantOptions quant_options(const Json& json) {
 
 }  // namespace
 
+std::string in_quotes(std::string_view text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 EngineConfig parse_engine_config(std::string_view text) {
   JsonLimits limits;
   limits.max_depth = 8;
@@ -273,7 +282,7 @@ EngineConfig parse_engine_config(std::string_view text) {
     for (const std::string_view k : known_keys) known = known || k == key;
     if (!known) {
       const std::string near = nearest_key(key, known_keys);
-      fail(Status::invalid_argument, "engine configuration: unknown key \"", key, "\"",
+      fail(Status::invalid_argument, "engine configuration: unknown key ", in_quotes(key),
            near.empty() ? "" : cat("; did you mean \"", near, "\"?"));
     }
     apply(c, key, value);

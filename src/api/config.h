@@ -38,11 +38,15 @@ struct EngineConfig {
   double itl_target_ms = 0;     // 0: throughput
   int64_t output_bytes = int64_t{1} << 20;  // of one request, not yet taken
   bool plan_ahead = false;                  // plans the next step while one runs
+  std::optional<bool> run_ahead;            // EngineOptions'
   bool debug_poison = false;
 };
 
 // Error(invalid_argument) names the key, the value and the nearest known key; Error(unsupported)
 // a key or value that this version does not serve.
 EngineConfig parse_engine_config(std::string_view json);
+
+// A text of the caller for a message: in quotes, with JSON's escapes (a NUL would end the message).
+std::string in_quotes(std::string_view text);
 
 }  // namespace orlop::api

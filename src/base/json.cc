@@ -38,7 +38,8 @@ class Builder : public nlohmann::detail::json_sax_dom_parser<J> {
   }
   bool key(std::string& name) {
     if (!keys_.back().insert(name).second)
-      fail(Status::bad_format, what_, ": duplicate key \"", name.substr(0, 100), "\"");
+      fail(Status::bad_format, what_, ": duplicate key ",
+           Json(name.substr(0, 100)).dump(-1, ' ', false, Json::error_handler_t::replace));
     return Base::key(name);
   }
   template <class Exception>

@@ -39,6 +39,7 @@ static void options(void) {
   } rows[] = {
       {"[1]", "must be a JSON object"},
       {"{", "chat output"},
+      {"{\"a\\u0000b\\n\": []}", "unknown key \"a\\u0000b\\n\""},
       {"{\"tols\": []}", "did you mean \"tools\"?"},
       {"{}", "reasoning: \"auto\" asks the engine's chat template"},
       {"{\"reasoning\": \"auto\"}", "reasoning: \"auto\""},

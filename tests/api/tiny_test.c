@@ -35,6 +35,10 @@ static void configuration(void) {
       {"", ORLOP_E_INVALID_ARGUMENT, "engine configuration"},
       {"[1]", ORLOP_E_INVALID_ARGUMENT, "must be a JSON object"},
       {"{}", ORLOP_E_INVALID_ARGUMENT, "model: is required"},
+      {"{\"model\": \"x\", \"a\\u0000b\\\"c\\nd\": 1}", ORLOP_E_INVALID_ARGUMENT, "unknown key \"a\\u0000b\\\"c\\nd\""},
+      {"{\"a\\u0000b\": 1, \"a\\u0000b\": 2}", ORLOP_E_INVALID_ARGUMENT, "duplicate key \"a\\u0000b\""},
+      /* cut between code points */
+      {"{\"device\": [\"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\xc3\xa9" "xxxxxxxxxxxxxxxx\"]}", ORLOP_E_INVALID_ARGUMENT, "xxx..."},
       {"{\"model\": \"x\", \"modle\": 1}", ORLOP_E_INVALID_ARGUMENT, "did you mean \"model\"?"},
       {"{\"model\": \"x\", \"zzzzzzzzzzzz\": 1}", ORLOP_E_INVALID_ARGUMENT, "\"zzzzzzzzzzzz\""},
       {"{\"model\": 3}", ORLOP_E_INVALID_ARGUMENT, "model: must be a string, got 3"},
