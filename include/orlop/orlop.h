@@ -381,7 +381,7 @@ ORLOP_API int32_t orlop_queue_create(orlop_engine*, orlop_queue** out, orlop_err
 ORLOP_API int32_t orlop_queue_wait(orlop_queue*, int64_t timeout_us, uint64_t* tag,
                                    orlop_error* err);
 /* A descriptor that is readable while the queue is not empty (for poll, epoll, asyncio). The
- * queue owns it; do not read from it. -1 of NULL. */
+ * queue owns it; do not read from it. -1 of NULL, and of a queue of the process before fork. */
 ORLOP_API int32_t orlop_queue_fd(const orlop_queue*);
 /* Its requests go on and report to nobody; waiters return. */
 ORLOP_API void orlop_queue_release(orlop_queue*);

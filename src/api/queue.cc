@@ -33,7 +33,7 @@ int32_t orlop_queue_wait(orlop_queue* queue, int64_t timeout_us, uint64_t* tag, 
 }
 
 int32_t orlop_queue_fd(const orlop_queue* queue) {
-  return queue ? queue->queue->fd() : -1;
+  return queue && !queue->foreign() ? queue->queue->fd() : -1;
 }
 
 void orlop_queue_release(orlop_queue* queue) {

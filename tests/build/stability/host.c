@@ -110,6 +110,7 @@ static void fork_after(void) {
   err.struct_size = sizeof err, out.struct_size = sizeof out, info.struct_size = sizeof info;
   stats.struct_size = sizeof stats;
   CHECK(orlop_queue_create(e, &queue, NULL) == ORLOP_OK);
+  CHECK(orlop_queue_fd(queue) >= 0);
   /* Many children, each from an engine in the midst of something. */
   for (int i = 0; i < 20; ++i) {
     orlop_request* r = begin(e, 400, &err);
@@ -121,6 +122,7 @@ static void fork_after(void) {
       CHECK(orlop_get(r, -1, &out, &err) == ORLOP_E_SHUTDOWN && strstr(err.message, "forked"));
       CHECK(orlop_get_status(r, &info, &err) == ORLOP_E_SHUTDOWN);
       CHECK(orlop_queue_wait(queue, -1, &tag, &err) == ORLOP_E_SHUTDOWN);
+      CHECK(orlop_queue_fd(queue) == -1);
       CHECK(orlop_engine_stats(e, &stats, &err) == ORLOP_E_SHUTDOWN);
       CHECK(orlop_engine_wait(e, -1, NULL, &err) == ORLOP_E_SHUTDOWN);
       CHECK(!begin(e, 4, &err) && err.code == ORLOP_E_SHUTDOWN);
