@@ -13,6 +13,7 @@ struct Shape {
   int heads, kv_heads, dim, page_tokens;
   KvType type;
   int window;
+  int key_tile = 16;  // of coded keys
   int row() const { return (heads + 2 * kv_heads) * dim; }
 };
 
@@ -220,29 +221,29 @@ inline Rows held(const Shape& s, const Rows& qkv, Rows& own) {
     }
   own = h;
   if (s.type == KvType::int8 || s.type == KvType::uint4)
-    for (int t = 0; t + 16 <= n; t += 16)
+    for (int t = 0; t + s.key_tile <= n; t += s.key_tile)
       for (int d = 0; d < s.kv_heads * s.dim; ++d)
-        hold_grid(&h[static_cast<size_t>(t * s.row() + q_width + d)], 16, s.row(),
+        hold_grid(&h[static_cast<size_t>(t * s.row() + q_width + d)], s.key_tile, s.row(),
                   s.type == KvType::int8 ? 127 : 8, s.type == KvType::int8 ? 127 : 7, true);
   return h;
 }
 
-// Softmax attention in double. exact: over the rows themselves.
-inline Rows formula(const Shape& s, const Rows& qkv, bool exact = false) {
+// Softmax attention in double. exact: over the rows themselves; rows before from_row stay zeros.
+inline Rows formula(const Shape& s, const Rows& qkv, bool exact = false, int from_row = 0) {
   const int n = static_cast<int>(qkv.size()) / s.row();
   Rows own = qkv;
   const Rows cache = exact ? qkv : held(s, qkv, own);
   Rows out(static_cast<size_t>(n * s.heads * s.dim));
   std::vector<double> p(static_cast<size_t>(n)), o(static_cast<size_t>(s.dim));
   const double scale = 1.0 / std::sqrt(static_cast<double>(s.dim));
-  for (int t = 0; t < n; ++t)
+  for (int t = from_row; t < n; ++t)
     for (int h = 0; h < s.heads; ++h) {
       const int g = h / (s.heads / s.kv_heads);
       const float* q = &cache[static_cast<size_t>(t * s.row() + h * s.dim)];
       const int lo = s.window > 0 ? std::max(0, t - s.window + 1) : 0;
       double max = -std::numeric_limits<double>::infinity(), sum = 0;
       for (int j = lo; j <= t; ++j) {
-        const Rows& from = j / 16 == t / 16 ? own : cache;
+        const Rows& from = j / s.key_tile == t / s.key_tile ? own : cache;
         const float* k = &from[static_cast<size_t>(j * s.row() + (s.heads + g) * s.dim)];
         double dot = 0;
         for (int d = 0; d < s.dim; ++d)

@@ -21,6 +21,7 @@
 
 #include "backend/cuda/attention_decode.h"
 #include "backend/cuda/attention_mma.cuh"
+#include "backend/cuda/attention_tile.cuh"
 
 namespace orlop::cuda::decode {
 
@@ -50,59 +51,6 @@ struct Kind {
   static constexpr int items = (columns * dims / 4 + threads - 1) / threads;  // a thread's shares of the outputs, four each
   static constexpr int resident = shared > 75 * 1024 || dims > 128 || columns > 8 ? 2 : 3;
 };
-
-// The tile of queries of a block.
-struct Tile {
-  AttentionSeq seq;
-  int32_t first, count;  // position of the first row, rows
-};
-
-// Tiles are numbered through the sequences that are this kernel's; false: there are not as many. All threads.
-__device__ inline bool find_tile(const DecodeArgs& a, int32_t number, Tile& tile) {
-  if (a.one_each) {
-    tile.seq = a.seqs[number];
-    if (tile.seq.rows == 1 && tile.seq.row_begin == number) {
-      tile.first = tile.seq.pos_begin;
-      tile.count = 1;
-      return true;
-    }
-  }
-  __shared__ int32_t sums[warps], found[2];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  if (threadIdx.x == 0) found[0] = -1;
-  int32_t before = 0;
-  for (int32_t base = 0; base < a.seq_count; base += threads) {
-    const int32_t at = base + threadIdx.x;
-    int32_t own = 0;
-    if (at < a.seq_count) {
-      const AttentionSeq s = a.seqs[at];
-      if (s.rows > 0 && s.rows < a.too_many) own = (s.pos_begin + s.rows - 1) / a.tile_rows - s.pos_begin / a.tile_rows + 1;
-    }
-    int32_t sum = own;
-    for (int step = 1; step < 32; step *= 2) {
-      const int32_t left = __shfl_up_sync(all_lanes, sum, step);
-      if (lane >= step) sum += left;
-    }
-    __syncthreads();
-    if (lane == 31) sums[warp] = sum;
-    __syncthreads();
-    int32_t total = 0;
-    for (int w = 0; w < warps; ++w) {
-      if (w < warp) sum += sums[w];
-      total += sums[w];
-    }
-    const int32_t from = before + sum - own;
-    if (number >= from && number < from + own) found[0] = at, found[1] = number - from;
-    before += total;
-  }
-  __syncthreads();
-  if (found[0] < 0) return false;
-  tile.seq = a.seqs[found[0]];
-  const int32_t begin = (tile.seq.pos_begin / a.tile_rows + found[1]) * a.tile_rows;
-  tile.first = max(begin, tile.seq.pos_begin);
-  tile.count = min(begin + a.tile_rows, tile.seq.pos_begin + tile.seq.rows) - tile.first;
-  return true;
-}
 
 // (top, bottom, o) += (max, sum, v); a maximum of -inf is of no keys at all.
 __device__ inline void fold(float& top, float& bottom, float4& o, float max, float sum, const float4& v) {
@@ -218,7 +166,7 @@ __global__ void __launch_bounds__(threads, K::resident) attend(const __grid_cons
   // Sequences and page tables came before the step's first kernel, keys of earlier positions in earlier steps:
   // both may be read before the kernels of this step have ended.
   Tile tile;
-  if (!find_tile(a, number, tile)) return;
+  if (!find_tile<warps>(a, number, tile)) return;
   const int32_t last = tile.first + tile.count - 1;
   const int32_t oldest = a.window ? max(0, tile.first - a.window + 1) : 0;
   const int32_t first_chunk = oldest / a.chunk, chunks = last / a.chunk - first_chunk + 1;

@@ -36,7 +36,8 @@ struct DecodeArgs {
 };
 static_assert(sizeof(DecodeArgs) == 9 * 8 + 8 * 8 + 18 * 4);
 
-constexpr int64_t most_records = 4096;  // that one call leaves: a block's part of a split context each
+// Of a call whose contexts are split: tiles at most; and what their chunks leave, in tiles of most_columns queries.
+constexpr int64_t most_records = 4096;
 constexpr int32_t most_columns = 16;
 
 inline bool decode_takes(const KvDesc& d) {
@@ -75,7 +76,7 @@ inline DecodePlan plan_decode(const KvDesc& kv, int32_t heads, int32_t rows, int
   // Keys that a tile sees, at most; a window may begin and end inside a chunk.
   const int64_t context = stepped(max_context), seen = window ? std::min<int64_t>(context, int64_t{window} + p.tile_rows) : context;
   if (!fast) {
-    p.chunk = attention_chunk;
+    p.chunk = is_coded(kv.type) ? 2 * attention_chunk : attention_chunk;
   } else {
     // A wave of blocks, each of at least 64 (codes: 128) tokens; more waves once blocks are long.
     const int64_t slots = 2 * int64_t{multiprocessors}, unit = is_coded(kv.type) ? 128 : 64;
@@ -86,7 +87,8 @@ inline DecodePlan plan_decode(const KvDesc& kv, int32_t heads, int32_t rows, int
   }
   const int64_t splits = window ? (seen - 1) / p.chunk + 2 : (context + p.chunk - 1) / p.chunk;
   p.splits = static_cast<int32_t>(splits);
-  p.walks = p.splits > 1 && p.blocks * splits > most_records;
+  const int64_t columns_left = p.blocks * splits * p.tile_rows * p.part_heads;
+  p.walks = p.splits > 1 && (p.blocks > most_records || columns_left > most_records * most_columns);
   if (p.walks) p.splits = 1;
   return p;
 }

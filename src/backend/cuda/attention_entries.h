@@ -10,6 +10,9 @@ void decode_f16(Context*, int32_t dims, const DecodeArgs&, unsigned x, unsigned 
 void decode_int8(Context*, int32_t dims, const DecodeArgs&, unsigned x, unsigned y, PluginStatus*);
 void decode_uint4(Context*, int32_t dims, const DecodeArgs&, unsigned x, unsigned y, PluginStatus*);
 
+// bf16 and fp16 in the order of attention_block.cuh; dims: 64, 80, 96 or 128.
+void decode_exactly(Context*, const KvDesc&, const DecodeArgs&, unsigned x, unsigned y, PluginStatus*);
+
 // Every type and shape, slowly.
 void attend_plainly(Context*, const AttentionArgs&, PluginStatus*);
 

@@ -1,0 +1,491 @@
+// Caches and attention of the CUDA backend: codes, tails and queries against the CPU's reference to the bit,
+// outputs against the formula in double, rows alone and in any cut of the work. Without a GPU it is skipped,
+// saying why.
+#define ORLOP_BOTH
+#include "attention_rig.h"
+
+#include "backend/backend.h"
+#include "backend/cpu/kv_code.h"
+#include "backend/cpu/kv_layout.h"
+#include "backend/cuda/kv_layout.cuh"
+#include "base/error.h"
+
+namespace orlop::test {
+namespace {
+
+const Exec& gpu(bool deterministic) {
+  static const std::unique_ptr<Backend> backends[2] = {make_backend({.device = "cuda", .threads = 1, .deterministic = false}),
+                                                       make_backend({.device = "cuda", .threads = 1, .deterministic = true})};
+  static const Exec execs[2] = {backends[0]->exec(), backends[1]->exec()};
+  return execs[deterministic];
+}
+
+// Device memory that begins with a host array, and 64 poisoned bytes after it.
+class On {
+ public:
+  template <class T>
+  On(const Exec& e, const std::vector<T>& v) : On(e, v.size() * sizeof(T), 0) {
+    if (!v.empty()) e.device->upload(buffer_.data(), v.data(), bytes_);
+  }
+  On(const Exec& e, size_t bytes, int byte) : device_(*e.device), bytes_(bytes), buffer_(device_, bytes + 64) {
+    device_.fill(buffer_.data(), byte, bytes);
+    device_.fill(buffer_.as<char>() + bytes, 0xcc, 64);
+  }
+  template <class T>
+  T* as() const {
+    return buffer_.as<T>();
+  }
+  template <class T>
+  std::vector<T> read() const {
+    std::vector<T> v(bytes_ / sizeof(T));
+    if (!v.empty()) device_.download(v.data(), buffer_.data(), bytes_);
+    unsigned char after[64];
+    device_.download(after, buffer_.as<char>() + bytes_, 64);
+    for (const unsigned char b : after) CHECK(b == 0xcc);
+    return v;
+  }
+
+ private:
+  Device& device_;
+  size_t bytes_;
+  DeviceBuffer buffer_;
+};
+
+// The model's other inputs to kv_store.
+struct Extras {
+  std::vector<float> inv_freq, q_norm, k_norm;
+};
+
+// feed() of attention_rig.h on the device: each sequence's outputs; pages and tails at the end, in the order of
+// the sequences; qkv_out: what kv_store left of the rows, step by step.
+std::vector<Rows> feed_gpu(const Exec& e, const Shape& s, const std::vector<Rows>& qkv, const std::vector<Step>& steps, uint32_t seed,
+                           bool narrow = false, std::vector<unsigned char>* pages_out = nullptr,
+                           std::vector<unsigned char>* tails_out = nullptr) {
+  const Kernels& k = *e.kernels;
+  const KvDesc kv{s.type, s.kv_heads, s.dim, s.page_tokens};
+  const size_t n = qkv.size();
+  std::vector<int> length(n), first_page(n), done(n, 0);
+  int page_count = 0;
+  for (size_t i = 0; i < n; ++i) {
+    length[i] = static_cast<int>(qkv[i].size()) / s.row();
+    first_page[i] = page_count;
+    page_count += (length[i] + s.page_tokens - 1) / s.page_tokens;
+  }
+  std::vector<int32_t> table(static_cast<size_t>(page_count) + 1), seats(n + 1);
+  std::iota(table.begin(), table.end(), 0);
+  std::shuffle(table.begin(), table.end(), std::mt19937(seed));
+  std::iota(seats.begin(), seats.end(), 0);
+  std::shuffle(seats.begin(), seats.end(), std::mt19937(seed + 1));
+  const size_t page_bytes = k.kv_page_bytes(kv), tail_bytes = k.kv_tail_bytes(kv);
+  const On pages(e, page_bytes * table.size(), 0xff), tails(e, tail_bytes * (n + 1), 0xff);
+  // A table ends where the sequence does: what is beyond is not read.
+  std::vector<int32_t> used(table.begin(), table.end() - 1);
+  const On device_table(e, used);
+
+  std::vector<Rows> outs(n);
+  for (size_t i = 0; i < n; ++i) outs[i].assign(static_cast<size_t>(length[i] * s.heads * s.dim), nan);
+  for (const Step& step : steps) {
+    int rows = 0, max_context = 0;
+    std::vector<AttentionSeq> seqs;
+    std::vector<int32_t> slots;
+    Rows in;
+    for (const Part& p : step) {
+      const auto i = static_cast<size_t>(p.seq);
+      seqs.push_back({rows, p.rows, done[i], first_page[i], seats[i]});
+      for (int r = 0; r < p.rows; ++r) {
+        const int at = done[i] + r;
+        slots.push_back(table[static_cast<size_t>(first_page[i] + at / s.page_tokens)] * s.page_tokens + at % s.page_tokens);
+      }
+      in.insert(in.end(), qkv[i].begin() + done[i] * s.row(), qkv[i].begin() + (done[i] + p.rows) * s.row());
+      rows += p.rows;
+      max_context = std::max(max_context, done[i] + p.rows);
+    }
+    const On device_in(e, in), device_seqs(e, seqs), device_slots(e, slots);
+    KvStoreArgs store{};
+    store.kv = kv;
+    store.heads = s.heads;
+    store.qkv = device_in.as<float>();
+    store.qkv_stride = s.row();
+    store.rows = rows;
+    store.slots = device_slots.as<int32_t>();
+    store.pages = pages.as<void>();
+    store.seqs = device_seqs.as<AttentionSeq>();
+    store.seq_count = static_cast<int32_t>(seqs.size());
+    store.tails = tail_bytes ? tails.as<void>() : nullptr;
+    k.kv_store(e, store);
+    const int width = s.heads * s.dim;
+    const On out(e, static_cast<size_t>(rows * width) * (narrow ? 2 : 4), 0xff);
+    const On work(e, k.attention_workspace(kv, s.heads, rows, max_context), 0xff);
+    AttentionArgs a{};
+    a.kv = kv;
+    a.heads = s.heads;
+    a.q = device_in.as<float>();
+    a.q_stride = s.row();
+    if (tail_bytes) {
+      a.k = device_in.as<float>() + width;
+      a.k_stride = s.row();
+      a.tails = tails.as<void>();
+    }
+    a.out = out.as<float>();
+    a.out_stride = width;
+    a.narrow_out = narrow;
+    a.seqs = store.seqs;
+    a.seq_count = store.seq_count;
+    a.rows = rows;
+    a.max_context = max_context;
+    a.page_table = device_table.as<int32_t>();
+    a.pages = pages.as<void>();
+    a.scale = 1.0f / std::sqrt(static_cast<float>(s.dim));
+    a.window = s.window;
+    a.workspace = work.as<void>();
+    k.attention(e, a);
+    if (tail_bytes)
+      k.kv_tail(e, {kv, device_in.as<float>() + width, s.row(), rows, device_seqs.as<AttentionSeq>(), store.seq_count, tails.as<void>()});
+    Rows got;
+    if (narrow)
+      for (const uint16_t bits : out.read<uint16_t>()) got.push_back(bf16_to_f32(bits));
+    else
+      got = out.read<float>();
+    work.read<char>();
+    for (size_t j = 0; j < step.size(); ++j) {
+      const auto i = static_cast<size_t>(step[j].seq);
+      std::copy_n(got.begin() + seqs[j].row_begin * width, step[j].rows * width, outs[i].begin() + done[i] * width);
+      done[i] += step[j].rows;
+    }
+  }
+  const auto all_pages = pages.read<unsigned char>(), all_tails = tails.read<unsigned char>();
+  if (pages_out) {
+    pages_out->clear();
+    for (int i = 0; i < page_count; ++i) {
+      const auto page = all_pages.begin() + static_cast<long>(page_bytes) * table[static_cast<size_t>(i)];
+      pages_out->insert(pages_out->end(), page, page + static_cast<long>(page_bytes));
+    }
+  }
+  if (tails_out) {
+    tails_out->clear();
+    for (size_t i = 0; i < n; ++i) {
+      const auto tail = all_tails.begin() + static_cast<long>(tail_bytes) * seats[i];
+      tails_out->insert(tails_out->end(), tail, tail + static_cast<long>(tail_bytes));
+    }
+  }
+  return outs;
+}
+
+constexpr KvType types[] = {KvType::f32, KvType::bf16, KvType::f16, KvType::int8, KvType::uint4};
+
+Shape random_shape(Random& random, KvType type, bool odd) {
+  const int dims[] = {64, 80, 96, 128, 256}, odd_dims[] = {8, 24, 40, 72, 48, 192};
+  const int pages[] = {8, 16, 32, 48, 64, 256};
+  Shape s{};
+  s.dim = odd ? odd_dims[random.below(6)] : dims[random.below(5)];
+  s.kv_heads = random.between(1, s.dim > 96 ? 2 : 3);
+  const int groups[] = {1, 2, 3, 4, 5, 7, 8, 12, 16};
+  s.heads = s.kv_heads * groups[random.below(s.dim > 96 ? 6 : 9)];
+  do s.page_tokens = pages[random.below(6)];
+  while (cuda::is_coded(type) && s.page_tokens == 8);
+  s.type = type;
+  s.window = random.below(3) ? 0 : random.between(1, 300);
+  const int tile = cuda::KvLayout({type, s.kv_heads, s.dim, s.page_tokens}).key_tile;
+  if (tile) s.key_tile = tile;
+  return s;
+}
+
+std::string words(const Shape& s) {
+  char text[160];
+  std::snprintf(text, sizeof text, "%s heads %d/%d dim %d pages of %d window %d", name(s.type), s.heads, s.kv_heads, s.dim, s.page_tokens, s.window);
+  return text;
+}
+
+// Queries, keys' products with scales and weights are bf16 (fp16): each is off by 2^-9 of itself. A value that
+// lies between two codes may fall to the other one in the formula.
+double bound(KvType type) { return type == KvType::f32 ? 3e-5 : type == KvType::f16 ? 3e-3 : type == KvType::uint4 ? 6e-2 : 1.5e-2; }
+double mean_bound(KvType type) { return type == KvType::f32 ? 5e-6 : type == KvType::f16 ? 1e-3 : 5e-3; }
+
+bool close(const Shape& s, const Rows& got, const Rows& want, int from_row, const char* what) {
+  double error = 0, square = 0, most = 0;
+  for (size_t i = static_cast<size_t>(from_row * s.heads * s.dim); i < want.size(); ++i) {
+    const double e = static_cast<double>(got[i]) - static_cast<double>(want[i]);
+    error += e * e;
+    square += static_cast<double>(want[i]) * static_cast<double>(want[i]);
+    most = std::fabs(e) <= most ? most : e == e ? std::fabs(e) : 1e30;
+  }
+  const double mean = std::sqrt(error / square);
+  const bool good = most <= bound(s.type) && mean <= mean_bound(s.type);
+  if (!good) std::printf("  %s, %s: off by %g, in the mean %g\n", words(s).c_str(), what, most, mean);
+  return good;
+}
+
+TEST(cuda_attention_is_the_formula) {
+  Random random(1);
+  double seen[5] = {};
+  for (int round = 0; round < 120; ++round) {
+    const KvType type = types[round % 5];
+    const Shape s = random_shape(random, type, round / 5 % 4 == 3);
+    const std::vector<Rows> qkv = random_sequences(s, {1, random.between(2, 40), random.between(200, 330), random.between(1, 70)}, random);
+    const bool deterministic = round / 5 % 2;
+    const int most[] = {1, 3, 30, 400};
+    const std::vector<Rows> got = feed_gpu(gpu(deterministic), s, qkv, pieces(s, qkv, random, most[random.below(4)]), 7);
+    for (size_t i = 0; i < qkv.size(); ++i) {
+      const Rows want = formula(s, qkv[i]);
+      CHECK(close(s, got[i], want, 0, deterministic ? "deterministic" : "fast"));
+      seen[round % 5] = std::max(seen[round % 5], worst(got[i], want));
+    }
+  }
+  for (int i = 0; i < 5; ++i) std::printf("  %s: largest error %.2g\n", name(types[i]), seen[i]);
+}
+
+// Contexts of many chunks, one row at a time, alone and together; the last rows against the formula.
+TEST(cuda_long_contexts_are_split) {
+  Random random(2);
+  for (int round = 0; round < 10; ++round) {
+    const KvType type = types[round % 5];
+    Shape s = random_shape(random, type, false);
+    s.dim = round % 2 ? 128 : 64;
+    s.kv_heads = 2;
+    s.heads = round % 3 ? 8 : 4;
+    s.page_tokens = round % 2 ? 32 : 16;
+    s.key_tile = type == KvType::int8 && round % 2 ? 32 : 16;
+    s.window = round >= 5 ? 700 : 0;
+    const std::vector<int> lengths = {3000, 1030, 257};
+    const std::vector<Rows> qkv = random_sequences(s, lengths, random);
+    std::vector<Step> steps = {{{0, lengths[0] - 3}, {1, lengths[1] - 3}, {2, lengths[2] - 3}}, {{0, 1}}, {{0, 1}, {1, 1}, {2, 1}}, {{1, 2}, {0, 1}, {2, 2}}};
+    for (const bool deterministic : {false, true}) {
+      const std::vector<Rows> got = feed_gpu(gpu(deterministic), s, qkv, steps, 5);
+      for (size_t i = 0; i < qkv.size(); ++i) CHECK(close(s, got[i], formula(s, qkv[i], false, lengths[i] - 5), lengths[i] - 5, "long"));
+    }
+  }
+}
+
+TEST(cuda_attention_narrow) {
+  Random random(3);
+  for (int round = 0; round < 10; ++round) {
+    const Shape s = random_shape(random, types[round % 5], round >= 5);
+    const std::vector<Rows> qkv = random_sequences(s, {100, 30}, random);
+    for (const bool deterministic : {false, true}) {
+      const auto steps = pieces(s, qkv, random, 40);
+      const auto wide = feed_gpu(gpu(deterministic), s, qkv, steps, 1), narrow = feed_gpu(gpu(deterministic), s, qkv, steps, 1, true);
+      for (size_t i = 0; i < qkv.size(); ++i)
+        for (size_t j = 0; j < wide[i].size(); ++j) CHECK(bf16_to_f32(f32_to_bf16(wide[i][j])) == narrow[i][j]);
+    }
+  }
+}
+
+// One call, random pieces, row by row; alone and in a batch; pages and seats elsewhere: deterministic mode has
+// the same bits, outputs and pages.
+TEST(cuda_bits_do_not_depend_on_the_cut) {
+  Random random(4);
+  for (int round = 0; round < 30; ++round) {
+    const Shape s = random_shape(random, types[round % 5], round >= 25);
+    const std::vector<Rows> qkv = random_sequences(s, {round % 3 ? 300 : 900, 31, 2, 150}, random);
+    std::vector<unsigned char> want_pages, pages, want_tails, tails;
+    const Exec& e = gpu(true);
+    const std::vector<Rows> want = feed_gpu(e, s, qkv, whole(s, qkv), 1, false, &want_pages, &want_tails);
+    for (const int most : {1, 7, 40, 300}) {
+      if (most == 1 && round % 3 == 0) continue;
+      const std::vector<Rows> got = feed_gpu(e, s, qkv, pieces(s, qkv, random, most), static_cast<uint32_t>(most), false, &pages, &tails);
+      bool same = true;
+      for (size_t i = 0; i < qkv.size(); ++i) same &= same_bits(got[i], want[i]);
+      if (!same) std::printf("  %s: pieces of %d differ\n", words(s).c_str(), most);
+      CHECK(same);
+      CHECK(pages == want_pages);
+    }
+    for (size_t i = 0; i < qkv.size(); i += 3) {
+      const std::vector<Rows> alone = {qkv[i]};
+      CHECK(same_bits(feed_gpu(e, s, alone, pieces(s, alone, random, 60), 99)[0], want[i]));
+    }
+    // Fast mode: equal calls have equal bits.
+    const auto steps = pieces(s, qkv, random, 20);
+    const auto once = feed_gpu(gpu(false), s, qkv, steps, 3), again = feed_gpu(gpu(false), s, qkv, steps, 3);
+    for (size_t i = 0; i < qkv.size(); ++i) CHECK(same_bits(once[i], again[i]));
+  }
+}
+
+// Codes and grids are those of the CPU's caches.
+TEST(cuda_codes_are_the_references) {
+  Random random(5);
+  for (int round = 0; round < 24; ++round) {
+    const KvType type = round % 2 ? KvType::int8 : KvType::uint4;
+    Shape s = random_shape(random, type, round % 3 == 2);
+    s.window = 0;
+    const int n = random.between(60, 150);
+    std::vector<Rows> qkv = random_sequences(s, {n}, random, round % 4 == 3 ? 1e-3f : 1.0f);
+    if (round % 5 == 4)
+      for (float& x : qkv[0])
+        if (random.below(200) == 0) x = random.below(2) ? 1e4f : 0.0f;
+    std::vector<unsigned char> cpu_pages, pages;
+    const auto steps = pieces(s, qkv, random, round % 2 ? 1 : 30);
+    feed(isas().back(), 1, s, qkv, steps, 1, &cpu_pages);
+    feed_gpu(gpu(round % 3 == 0), s, qkv, steps, 1, false, &pages);
+    const KvDesc kv{type, s.kv_heads, s.dim, s.page_tokens};
+    const cuda::KvLayout l(kv);
+    const cpu::KvLayout c(kv);
+    const bool int8 = type == KvType::int8;
+    const int width = cpu::padded_dim(s.dim);
+    const auto u16 = [](const unsigned char* p, int64_t i) {
+      uint16_t v;
+      std::memcpy(&v, p + 2 * i, 2);
+      return v;
+    };
+    int wrong = 0;
+    for (int t = 0; t < n; ++t)
+      for (int h = 0; h < s.kv_heads; ++h) {
+        const int page = t / s.page_tokens, in_page = t % s.page_tokens;
+        const unsigned char* mine = pages.data() + l.head_at(page, h);
+        const unsigned char* theirs = cpu_pages.data() + page * c.page + h * c.head_block;
+        const unsigned char* key_tile = theirs + in_page / 16 * c.key_tile;
+        const unsigned char* value_tile = theirs + c.values_at + in_page / 16 * c.value_tile;
+        const bool sealed = t / l.key_tile < n / l.key_tile;
+        const unsigned char* grids = mine + l.key_grids_at + int64_t{in_page / l.key_tile} * 64 * l.tiles;
+        for (int d = 0; d < s.dim; ++d) {
+          const cuda::CodePlace k = cuda::key_code(int8, l.lane_words, in_page % 16, d), v = cuda::value_code(int8, l.lane_words, in_page % 16, d);
+          const int key = mine[in_page / 16 * l.codes + k.byte] >> k.shift & (int8 ? 255 : 15);
+          const int value = mine[l.values_at + in_page / 16 * l.codes + v.byte] >> v.shift & (int8 ? 255 : 15);
+          const int token = in_page % 16;
+          int want_key, want_value;
+          uint16_t centre = u16(key_tile + c.key_extra, d), scale = u16(key_tile + c.key_extra, s.dim + d);
+          if (int8) {
+            want_key = key_tile[(d / 2 * 16 + token) * 2 + d % 2];
+            want_value = value_tile[(token / 2 * width + d) * 2 + token % 2];
+          } else {
+            want_key = key_tile[d / 2 * 16 + token] >> d % 2 * 4 & 15;
+            want_value = value_tile[token / 2 * width + d] >> token % 2 * 4 & 15;
+          }
+          if (l.key_tile == 32 && sealed) {  // the same grid over more tokens
+            float x[32];
+            const int begin = t / 32 * 32;
+            for (int i = 0; i < 32; ++i)
+              x[i] = bf16_to_f32(f32_to_bf16(qkv[0][static_cast<size_t>((begin + i) * s.row() + (s.heads + h) * s.dim + d)]));
+            const cpu::Grid g = cpu::grid_of(cpu::range_of(x, 32), 127, 127, true);
+            centre = g.centre;
+            scale = g.scale;
+            want_key = cpu::code_of((x[t - begin] - f16_to_f32(centre)) * cpu::inverse_of(scale), -127.0f, 127.0f) & 255;
+          }
+          if (sealed) wrong += key != want_key || u16(grids, cuda::grid_at(d)) != centre || u16(grids, cuda::grid_at(d) + cuda::grid_scale) != scale;
+          wrong += value != want_value;
+        }
+        const unsigned char* scales = mine + l.value_grids_at;
+        wrong += u16(scales, in_page) != u16(value_tile + c.value_extra, in_page % 16);
+        if (!int8) wrong += u16(scales, s.page_tokens + in_page) != u16(value_tile + c.value_extra, 16 + in_page % 16);
+      }
+    if (wrong) std::printf("  %s: %d codes or grids differ\n", words(s).c_str(), wrong);
+    CHECK(wrong == 0);
+  }
+}
+
+// Norm, rotation and plain stores have the reference's bits.
+TEST(cuda_kv_store_is_the_reference) {
+  Random random(6);
+  for (int round = 0; round < 30; ++round) {
+    const KvType type = types[round % 3];
+    const Shape s = random_shape(random, type, round % 2);
+    const int rows = random.between(1, 60), half = round % 4 == 0 ? 0 : round % 4 == 1 ? s.dim / 4 : s.dim / 2;
+    const KvDesc kv{type, s.kv_heads, s.dim, s.page_tokens};
+    Rows x = random.normals(static_cast<size_t>(rows * s.row()), 3.0f);
+    if (round % 7 == 6) x[5] = nan, x[100] = infinity, x[static_cast<size_t>(s.row()) - 1] = 1e20f;
+    const Rows cos = random.normals(static_cast<size_t>(rows * std::max(1, half))), sin = random.normals(cos.size());
+    const Rows q_norm = random.normals(static_cast<size_t>(s.dim)), k_norm = random.normals(static_cast<size_t>(s.dim));
+    const int page_count = rows / s.page_tokens + 2;
+    std::vector<int32_t> slots(static_cast<size_t>(page_count * s.page_tokens));
+    std::iota(slots.begin(), slots.end(), 0);
+    std::shuffle(slots.begin(), slots.end(), random.engine);
+    slots.resize(static_cast<size_t>(rows));
+    const Exec& e = gpu(round % 2);
+    const bool norms = round % 3;
+    const On dx(e, x), dc(e, cos), ds(e, sin), dq(e, q_norm), dk(e, k_norm), dslots(e, slots);
+    const On pages(e, e.kernels->kv_page_bytes(kv) * static_cast<size_t>(page_count), 0xff);
+    KvStoreArgs a{};
+    a.kv = kv;
+    a.heads = s.heads;
+    a.qkv = dx.as<float>();
+    a.qkv_stride = s.row();
+    a.rows = rows;
+    a.slots = dslots.as<int32_t>();
+    a.cos = dc.as<float>();
+    a.sin = ds.as<float>();
+    a.half = half;
+    a.q_norm = norms ? dq.as<float>() : nullptr;
+    a.k_norm = norms ? dk.as<float>() : nullptr;
+    a.eps = 1e-5f;
+    a.pages = pages.as<void>();
+    e.kernels->kv_store(e, a);
+    const cpu::KvLayout c(kv);
+    std::vector<unsigned char> cpu_pages(static_cast<size_t>(c.page * page_count), 0xff);
+    Rows want = x;
+    a.qkv = want.data();
+    a.slots = slots.data();
+    a.cos = cos.data();
+    a.sin = sin.data();
+    a.q_norm = norms ? q_norm.data() : nullptr;
+    a.k_norm = norms ? k_norm.data() : nullptr;
+    a.pages = cpu_pages.data();
+    cpu::ref::kv_store(a, 0, rows);
+    const Rows got = dx.read<float>();
+    int wrong = 0;
+    for (size_t i = 0; i < want.size(); ++i) wrong += std::memcmp(&got[i], &want[i], 4) != 0 && (got[i] == got[i] || want[i] == want[i]);
+    if (wrong) std::printf("  %s half %d: %d of qkv differ\n", words(s).c_str(), half, wrong);
+    CHECK(wrong == 0);
+    const auto mine = pages.read<unsigned char>();
+    const cuda::KvLayout l(kv);
+    const int width = cpu::padded_dim(s.dim), tokens = c.tokens;
+    wrong = 0;
+    for (const int32_t slot : slots)
+      for (int h = 0; h < s.kv_heads; ++h)
+        for (int d = 0; d < s.dim; ++d)
+          for (int value = 0; value < 2; ++value) {
+            const int in_page = slot % s.page_tokens, t = in_page % tokens;
+            const int64_t size = type == KvType::f32 ? 4 : 2;
+            const unsigned char* m = mine.data() + l.head_at(slot / s.page_tokens, h) + value * l.values_at + (int64_t{in_page} * s.dim + d) * size;
+            const unsigned char* w = cpu_pages.data() + slot / s.page_tokens * c.page + h * c.head_block +
+                                     (value ? c.values_at + in_page / tokens * c.value_tile : in_page / tokens * c.key_tile);
+            w += size * (type == KvType::bf16 ? (value ? (t / 2 * width + d) * 2 + t % 2 : (d / 2 * tokens + t) * 2 + d % 2)
+                                              : (value ? t * width + d : d * tokens + t));
+            if (std::memcmp(m, w, static_cast<size_t>(size)) == 0) continue;
+            const int64_t at = (int64_t{&slot - slots.data()}) * s.row() + (s.heads + value * s.kv_heads + h) * s.dim + d;
+            wrong += want[static_cast<size_t>(at)] == want[static_cast<size_t>(at)];  // NaN has many bits
+          }
+    if (wrong) std::printf("  %s: %d stored elements differ\n", words(s).c_str(), wrong);
+    CHECK(wrong == 0);
+  }
+}
+
+// A sequence of NaN, infinities or huge numbers has no effect on its neighbours; its own rows are not taken for
+// numbers where there is a NaN; and rows before one that is not finite stay what they were.
+TEST(cuda_hostile_values) {
+  Random random(7);
+  for (int round = 0; round < 20; ++round) {
+    const KvType type = types[round % 5];
+    const Shape s = random_shape(random, type, round >= 15);
+    std::vector<Rows> qkv = random_sequences(s, {90, 50, 70}, random);
+    const auto steps = round % 2 ? whole(s, qkv) : pieces(s, qkv, random, 9);
+    for (const bool deterministic : {false, true}) {
+      const auto want = feed_gpu(gpu(deterministic), s, qkv, steps, 1);
+      std::vector<Rows> bad = qkv;
+      const float kinds[] = {nan, infinity, -infinity, 3e38f};
+      for (size_t i = 0; i < bad[1].size(); ++i)
+        if (random.below(50) == 0) bad[1][i] = kinds[random.below(4)];
+      // Of the third, the last row alone: its value and key are seen by nobody else.
+      for (int d = 0; d < s.row(); ++d) bad[2][static_cast<size_t>(69 * s.row() + d)] = nan;
+      const auto got = feed_gpu(gpu(deterministic), s, bad, steps, 1);
+      CHECK(same_bits(got[0], want[0]));
+      const auto width = static_cast<size_t>(s.heads * s.dim);
+      bool others = true, last = true;
+      for (size_t i = 0; i < 64 * width; ++i) others &= got[2][i] == want[2][i];
+      for (size_t i = 69 * width; i < 70 * width; ++i) last &= got[2][i] != got[2][i];
+      if (!others || !last) std::printf("  %s: NaN in the last row: rows before it %d, itself %d\n", words(s).c_str(), others, last);
+      CHECK(others && last);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace orlop::test
+
+int main(int count, char** values) {
+  try {
+    orlop::test::gpu(true);
+  } catch (const orlop::Error& e) {
+    std::printf("%s\n", e.what());
+    return 77;
+  }
+  return orlop::test::test_main(count, values);
+}
