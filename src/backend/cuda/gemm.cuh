@@ -108,13 +108,8 @@ struct MixedArgs {
 };
 constexpr int64_t mixed_blocks = 192;  // that may share tiles
 constexpr int64_t mixed_partial_bytes = mixed_blocks * 2 * 256 * 128 * 4;
-// Rows of x in a tile.
-constexpr int64_t mixed_rows(int64_t m) {
-  const int64_t each = up((m + (m + 127) / 128 - 1) / ((m + 127) / 128), 8);
-  return each <= 64 ? 64 : each <= 96 ? 96 : 128;
-}
-// False: this GPU or this piece is not for it.
-bool mixed(Context* c, const MixedArgs& a, PluginStatus* status);
+bool mixed_possible(const Context& c, const Piece& l, int64_t m);
+void mixed(Context* c, const MixedArgs& a, PluginStatus* status);
 
 // ---- dequantize.cu -------------------------------------------------------------------------
 

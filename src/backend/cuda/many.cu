@@ -37,8 +37,9 @@ class Many {
     direct_ = !gated_ && !a.narrow_out && elem_ != Elem::i8 && !(a.bias && elem_ != Elem::bf16);
   }
 
-  bool run() {
+  bool run(PluginStatus* status) {
     if (pieces_.piece[0].codes == Codes::f32) return false;
+    if (all_mixed()) return run_mixed(status);
     for (int i = 0; i < pieces_.count; ++i)
       if (elem_ == Elem::bf16 && pieces_.piece[i].codes != Codes::bf16 && !buffer_) {
         buffer_ = weights_buffer(c_, p_, &buffer_bytes_);
@@ -49,13 +50,9 @@ class Many {
     }
     if (!all_possible()) {
       if (elem_ == Elem::bf16) return false;
-      return Many(c_, p_, a_, Elem::bf16).run();
+      return Many(c_, p_, a_, Elem::bf16).run(status);
     }
-    if (!in_place_) {
-      RowsArgs r{.x = a_.x, .x_stride = a_.x_stride, .norm_weight = a_.norm_weight, .k_map = d_.k_map, .to = x_, .scales = scales_, .m = a_.m, .k = d_.k, .k_padded = pieces_.piece[0].k_padded,
-                 .eps = a_.norm_eps, .narrow = a_.narrow_x};
-      if (!prepare_rows(c_, elem_, r)) return false;
-    }
+    if (!in_place_ && !rows(0)) return false;
     int64_t column = 0;
     for (int i = 0; i < pieces_.count; ++i) {
       const Piece& l = pieces_.piece[i];
@@ -76,6 +73,47 @@ class Many {
   Many(Context* c, Products* p, const MatmulArgs& a, Elem elem) : Many(c, p, a) {
     elem_ = elem;
     direct_ = !gated_ && !a.narrow_out;
+  }
+
+  bool rows(int64_t tile) const {
+    return prepare_rows(c_, elem_, {.x = a_.x, .x_stride = a_.x_stride, .norm_weight = a_.norm_weight, .k_map = d_.k_map, .to = x_,
+                                    .scales = scales_, .m = a_.m, .k = d_.k, .k_padded = pieces_.piece[0].k_padded, .eps = a_.norm_eps,
+                                    .narrow = a_.narrow_x, .tile = tile});
+  }
+
+  // Tiled pieces of a gated product lie alike, or they are not multiplied together.
+  bool all_mixed() const {
+    const Piece &first = pieces_.piece[0], &last = pieces_.piece[pieces_.count - 1];
+    if (elem_ != Elem::bf16) return false;
+    for (int i = 0; i < pieces_.count; ++i)
+      if (!mixed_possible(*c_, pieces_.piece[i], a_.m)) return false;
+    return !gated_ || pieces_.count == 1 ||
+           (first.codes == last.codes && first.zero == last.zero && first.sub == last.sub && first.has_min == last.has_min);
+  }
+
+  bool run_mixed(PluginStatus* status) const {
+    if (!rows(mixed_rows(a_.m))) return false;
+    MixedArgs g;
+    g.x = x_;
+    g.m = a_.m;
+    g.out_stride = a_.out_stride;
+    g.narrow_out = a_.narrow_out, g.accumulate = a_.accumulate;
+    g.glu = static_cast<int32_t>(d_.glu);
+    mixed_room(p_, &g.partials, &g.counters);
+    int64_t column = 0;
+    for (int i = 0; i < (gated_ ? 1 : pieces_.count); ++i) {
+      g.l = pieces_.piece[i];
+      g.low = packed(g.l);
+      g.high = packed(pieces_.piece[pieces_.count - 1]);
+      g.up_row = pieces_.count == 1 && gated_ ? d_.part_n[0] : 0;
+      g.n = gated_ ? d_.part_n[0] : g.l.rows;
+      g.out = a_.narrow_out ? static_cast<void*>(reinterpret_cast<__nv_bfloat16*>(a_.out) + column) : a_.out + column;
+      g.bias = a_.bias ? a_.bias + column : nullptr;
+      g.up_bias = a_.bias && gated_ ? a_.bias + d_.part_n[0] : nullptr;
+      mixed(c_, g, status);
+      column += g.l.rows;
+    }
+    return true;
   }
 
   const unsigned char* packed(const Piece& l) const { return static_cast<const unsigned char*>(a_.packed) + l.begin; }
@@ -162,10 +200,10 @@ class Many {
 
 }  // namespace
 
-bool matmul_many(Context* c, const MatmulArgs& a, PluginStatus*) try {
+bool matmul_many(Context* c, const MatmulArgs& a, PluginStatus* status) try {
   if (!c->fast || a.m <= few_rows || a.desc->compute == Compute::fp32) return false;
   Products* p = products(c);
-  return p && Many(c, p, a).run();
+  return p && Many(c, p, a).run(status);
 } catch (const std::bad_alloc&) {
   return false;
 }

@@ -15,10 +15,11 @@
 namespace orlop::cuda {
 namespace {
 
-constexpr int consumers = 256;       // two warpgroups; then a warp that copies
-constexpr int step_k = 128;          // of a stage
-constexpr int slots = 16;            // tiles of 16 rows in a stage
-constexpr int sums_barrier = 1;      // of the consumers
+constexpr int consumers = 256;  // two warpgroups; a third copies, and gives them its registers
+constexpr int threads = consumers + 128;
+constexpr int step_k = 128;      // of a stage
+constexpr int slots = 16;        // tiles of 16 rows in a stage
+constexpr int sums_barrier = 1;  // of the consumers
 constexpr int most_stages = 6;
 
 struct Plan {
@@ -48,6 +49,9 @@ ORLOP_STEP(64, 32, 32, 33, 34, 35, 36, 37)
 ORLOP_STEP(96, 48, 48, 49, 50, 51, 52, 53)
 ORLOP_STEP(128, 64, 64, 65, 66, 67, 68, 69)
 #undef ORLOP_STEP
+
+// Rows of 128 bytes in shared memory, turned as RowsArgs says: 1,024 bytes to the next eight.
+__device__ inline uint64_t turned_rows(uint32_t address) { return (address & 0x3ffff) >> 4 | uint64_t{1} << 16 | uint64_t{64} << 32 | uint64_t{1} << 62; }
 
 __device__ inline uint32_t scaled(uint32_t codes, float scale, float min) {
   const __nv_bfloat162 v = __floats2bfloat162_rn(fmaf(__uint_as_float(codes << 16), scale, min),
@@ -121,7 +125,7 @@ __device__ void fetch(const Args& args, uint32_t ring, uint32_t full, uint32_t e
   const MixedArgs& a = args.a;
   const Plan& p = args.p;
   const int64_t begin = share(p, blockIdx.x), end = share(p, blockIdx.x + 1);
-  constexpr int units = step_k / static_cast<int>(unit_of(codes));
+  constexpr int units = step_k / static_cast<int>(unit_of(codes));  // of a stage
   const int64_t last_tile = up(a.l.rows, row_block) / tile_rows - 1;
   const auto weights = [&](int64_t at, int stage) {
     const int64_t tile = at / p.steps, step = at % p.steps, row_tile = tile / p.m_tiles;
@@ -157,7 +161,7 @@ template <Codes codes, int N>
 __device__ void multiply(const Args& args, const unsigned char* ring, uint32_t full, uint32_t empty) {
   const MixedArgs& a = args.a;
   const Plan& p = args.p;
-  constexpr int R = N / 2, steps = steps_of(codes), units = 8 / steps;
+  constexpr int R = N / 2, steps = steps_of(codes);
   const int lane = threadIdx.x % 32, j = lane % 4, slot = threadIdx.x / 128 * 8 + threadIdx.x / 32 % 4;
   const int sub = a.l.sub, scale_bytes = static_cast<int>(a.l.scale_bytes), block_bytes = static_cast<int>(a.l.block_bytes);
   const bool has_min = a.l.has_min;
@@ -203,7 +207,7 @@ __device__ void multiply(const Args& args, const unsigned char* ring, uint32_t f
           mine[s / 2][s % 2] = scaled(first, scale[s / 2][s % 2], min[s / 2][s % 2]);
           mine[s / 2][2 + s % 2] = scaled(second, scale[s / 2][s % 2], min[s / 2][s % 2]);
         }
-        const uint64_t rows = swizzled(x + i / 4 * N * 128 + i % 4 * 32, 16);
+        const uint64_t rows = turned_rows(x + i / 4 * N * 128 + i % 4 * 32);
         const int more = k > k_begin || i > 0;
         products_begin();
         Step<N>::run(sums[0], mine[0], rows, more);
@@ -269,7 +273,7 @@ __device__ void multiply(const Args& args, const unsigned char* ring, uint32_t f
 }
 
 template <Codes codes, int N>
-__global__ void __launch_bounds__(consumers + 32, 1) mixed_product(__grid_constant__ const Args args) {
+__global__ void __launch_bounds__(threads, 1) mixed_product(__grid_constant__ const Args args) {
 #if __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char room[];
   __shared__ __align__(8) uint64_t barriers[2 * most_stages];
@@ -285,50 +289,53 @@ __global__ void __launch_bounds__(consumers + 32, 1) mixed_product(__grid_consta
   const uint32_t skew = (1024 - shared_address(room) % 1024) % 1024;
   unsigned char* ring = room + skew;
   if (threadIdx.x >= consumers) {
+    fewer_registers<40>();
     if (threadIdx.x == consumers) fetch<codes, N>(args, shared_address(ring), full, empty);
   } else {
+    more_registers<232>();
     multiply<codes, N>(args, ring, full, empty);
   }
 #endif
 }
 
+int64_t stage_bytes_of(const Piece& l, int64_t n) { return up(n * step_k * 2 + slots * (step_k / unit_of(l.codes)) * l.block_bytes, 1024); }
+
 template <Codes codes, int N>
-bool start(Context* c, MixedArgs a, PluginStatus* status) {
+void start(Context* c, const MixedArgs& a, PluginStatus* status) {
   Plan p{};
   p.m_tiles = static_cast<int32_t>(blocks(a.m, N));
   p.row_tiles = static_cast<int32_t>(blocks(a.n, a.glu ? 128 : 256));
   p.steps = a.l.k_padded / step_k;
   p.tiles = int64_t{p.m_tiles} * p.row_tiles;
   p.total = p.tiles * p.steps;
-  // A block has at least an eighth of a tile's steps: sums of more than that many blocks take longer than they save.
-  const int64_t most = std::max<int64_t>(1, p.total / std::max<int64_t>(4, p.steps / 8));
-  p.blocks = static_cast<int32_t>(std::min<int64_t>(c->multiprocessors, most));
-  if (p.tiles <= c->multiprocessors && p.tiles * 10 >= c->multiprocessors * 9) p.blocks = static_cast<int32_t>(p.tiles);
+  // At least a quarter of a tile's steps a block, and four: more blocks' sums take longer than they save.
+  const int64_t most = std::max<int64_t>(1, p.total / std::max<int64_t>(4, p.steps / 4));
+  p.blocks = static_cast<int32_t>(std::min<int64_t>({c->multiprocessors, mixed_blocks, most}));
+  if (p.tiles <= c->multiprocessors && p.tiles * 10 >= int64_t{c->multiprocessors} * 9) p.blocks = static_cast<int32_t>(p.tiles);
   p.slot_bytes = static_cast<int32_t>(step_k / unit_of(codes) * a.l.block_bytes);
-  p.stage_bytes = static_cast<int32_t>(up(N * step_k * 2 + slots * p.slot_bytes, 1024));
+  p.stage_bytes = static_cast<int32_t>(stage_bytes_of(a.l, N));
   p.stages = static_cast<int32_t>(std::min<int64_t>(most_stages, (static_cast<int64_t>(c->block_shared) - 2048) / p.stage_bytes));
-  if (p.stages < 2 || p.blocks > mixed_blocks) return false;
-  const size_t shared = static_cast<size_t>(p.stages) * p.stage_bytes + 1024;
-  static bool allowed = false;  // one GPU architecture, one limit
-  if (!allowed) allowed = allow_shared(c, reinterpret_cast<const void*>(mixed_product<codes, N>), c->block_shared - 1024, status);
-  if (!allowed) return false;
-  launch(c, mixed_product<codes, N>, Shape{dim3(static_cast<unsigned>(p.blocks)), dim3(consumers + 32), shared}, Args{a, p});
-  return true;
+  const size_t shared = static_cast<size_t>(p.stages) * static_cast<size_t>(p.stage_bytes) + 1024;
+  if (!allow_shared(c, reinterpret_cast<const void*>(mixed_product<codes, N>), c->block_shared - 1024, status)) return;
+  launch(c, mixed_product<codes, N>, Shape{dim3(static_cast<unsigned>(p.blocks)), dim3(threads), shared}, Args{a, p});
 }
 
 template <Codes codes>
-bool start(Context* c, const MixedArgs& a, PluginStatus* status) {
+void start(Context* c, const MixedArgs& a, PluginStatus* status) {
   const int64_t n = mixed_rows(a.m);
-  return n == 64 ? start<codes, 64>(c, a, status) : n == 96 ? start<codes, 96>(c, a, status) : start<codes, 128>(c, a, status);
+  n == 64 ? start<codes, 64>(c, a, status) : n == 96 ? start<codes, 96>(c, a, status) : start<codes, 128>(c, a, status);
 }
 
 }  // namespace
 
-bool mixed(Context* c, const MixedArgs& a, PluginStatus* status) {
-  if (!a.l.tiled || c->capability != 90) return false;
+bool mixed_possible(const Context& c, const Piece& l, int64_t m) {
+  return c.capability == 90 && l.tiled && m > few_rows && m <= mixed_most_rows && static_cast<int64_t>(c.block_shared) - 2048 >= 2 * stage_bytes_of(l, mixed_rows(m));
+}
+
+void mixed(Context* c, const MixedArgs& a, PluginStatus* status) {
   if (a.l.codes == Codes::u4) return start<Codes::u4>(c, a, status);
   if (a.l.codes == Codes::e4m3) return start<Codes::e4m3>(c, a, status);
-  return start<Codes::i8>(c, a, status);
+  start<Codes::i8>(c, a, status);
 }
 
 }  // namespace orlop::cuda
