@@ -8,6 +8,7 @@ void matmul(Context*, const MatmulArgs&, PluginStatus*);
 void embed(Context*, const EmbedArgs&, PluginStatus*);
 void rope_table(Context*, const RopeTableArgs&, PluginStatus*);
 void kv_store(Context*, const KvStoreArgs&, PluginStatus*);
+void kv_tail(Context*, const KvTailArgs&, PluginStatus*);
 void attention(Context*, const AttentionArgs&, PluginStatus*);
 void norm(Context*, const NormArgs&, PluginStatus*);
 void gather(Context*, const GatherArgs&, PluginStatus*);

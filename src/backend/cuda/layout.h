@@ -161,12 +161,6 @@ ORLOP_BOTH inline int64_t product_columns(const LinearDesc& d) {
 ORLOP_BOTH inline int64_t product_at(const LinearDesc& d, int64_t m) { return up(m * d.k * (d.compute == Compute::fp32 ? 4 : 2), 256); }
 ORLOP_BOTH inline int64_t few_workspace_bytes(const LinearDesc& d, int64_t m) { return product_at(d, m) + up(m * product_columns(d) * 4, 256); }
 
-// A page holds, per key head, keys [page_tokens, head_dim] and then values, in the cache's type.
-ORLOP_BOTH constexpr int64_t kv_element(KvType type) { return type == KvType::f32 ? 4 : 2; }
-ORLOP_BOTH constexpr int64_t kv_head_bytes(const KvDesc& d) {
-  return 2 * int64_t{d.page_tokens} * d.head_dim * kv_element(d.type);
-}
-
 // Partial results of attention: for each row, head and chunk of keys (max, sum, values [head_dim]).
 constexpr int32_t split_rows = 64;  // calls of more rows walk the chunks in one block, in the same order
 ORLOP_BOTH constexpr int64_t attention_record(int32_t head_dim) { return up(head_dim, 4) + 4; }

@@ -1,4 +1,4 @@
-// The small ops: embedding, rotary tables, norm, gather, and storing keys and values.
+// The small ops: embedding, rotary tables, norm; gather.
 #include "backend/cuda/common.cuh"
 #include "backend/cuda/entries.h"
 #include "backend/cuda/norm.cuh"
@@ -113,50 +113,6 @@ __global__ void __launch_bounds__(row_threads) gather_rows(GatherArgs a) {
     for (int64_t e = i; e < min(i + 4, a.dim); ++e) out[e] = x[e];
 }
 
-__device__ void put(KvType type, void* to, int64_t at, float v) {
-  if (type == KvType::f32)
-    static_cast<float*>(to)[at] = v;
-  else if (type == KvType::bf16)
-    static_cast<__nv_bfloat16*>(to)[at] = __float2bfloat16_rn(v);
-  else  // what is beyond float16 becomes its largest number
-    static_cast<__half*>(to)[at] = __float2half_rn(v != v ? v : fminf(fmaxf(v, -65504.0f), 65504.0f));
-}
-
-// One warp for each head of a row: queries, then keys, then values.
-__global__ void store_rows(KvStoreArgs a) {
-  wait_inputs();
-  const int lane = threadIdx.x % 32, dims = a.kv.head_dim;
-  const int head = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
-  const int64_t row = blockIdx.x;
-  if (head >= a.heads + 2 * a.kv.kv_heads) return;
-  float* x = a.qkv + row * a.qkv_stride + int64_t{head} * dims;
-  const bool is_q = head < a.heads, is_v = head >= a.heads + a.kv.kv_heads;
-  if (!is_v) {
-    if (const float* weight = is_q ? a.q_norm : a.k_norm) {
-      float sum = 0;
-      for (int i = lane; i < dims; i += 32) sum += x[i] * x[i];
-      const float inverse = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(dims) + a.eps);
-      for (int i = lane; i < dims; i += 32) x[i] = x[i] * inverse * weight[i];
-      __syncwarp();
-    }
-    const float* cos = a.cos + row * a.half;
-    const float* sin = a.sin + row * a.half;
-    for (int i = lane; i < a.half; i += 32) {
-      const float p = x[i], q = x[i + a.half];
-      x[i] = p * cos[i] - q * sin[i];
-      x[i + a.half] = q * cos[i] + p * sin[i];
-    }
-    __syncwarp();
-    if (is_q) return;
-  }
-  const int32_t slot = a.slots[row];
-  const int kv_head = head - a.heads - (is_v ? a.kv.kv_heads : 0);
-  const int64_t bytes = kv_head_bytes(a.kv);
-  unsigned char* to = static_cast<unsigned char*>(a.pages) +
-                      (int64_t{slot / a.kv.page_tokens} * a.kv.kv_heads + kv_head) * bytes + (is_v ? bytes / 2 : 0);
-  for (int i = lane; i < dims; i += 32) put(a.kv.type, to, int64_t{slot % a.kv.page_tokens} * dims + i, x[i]);
-}
-
 }  // namespace
 
 void embed(Context* c, const EmbedArgs& a, PluginStatus*) {
@@ -174,11 +130,6 @@ void norm(Context* c, const NormArgs& a, PluginStatus*) {
 
 void gather(Context* c, const GatherArgs& a, PluginStatus*) {
   launch(c, gather_rows, Shape{dim3(blocks(a.rows, 1), blocks(a.dim, block_elements)), dim3(row_threads)}, a);
-}
-
-void kv_store(Context* c, const KvStoreArgs& a, PluginStatus* status) {
-  const int32_t heads = a.heads + 2 * a.kv.kv_heads;
-  launch(c, store_rows, Shape{dim3(blocks(a.rows, 1), blocks(heads, 4)), dim3(128)}, a);
 }
 
 }  // namespace orlop::cuda
