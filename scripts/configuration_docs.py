@@ -46,7 +46,8 @@ ENGINE = {
     "output_bytes": "output of a request that may lie untaken; then it pauses until its consumer reads. At least one token is always delivered",
     "threads": "compute threads. 0: from the machine, within the process's affinity and CPU quota, a thread a physical core",
     "debug_poison": "freed KV pages are overwritten with NaN, for tests",
-    "debug_plan_ahead": "the next step is planned while one runs, as accelerators need it",
+    "debug_plan_ahead": "the next step is planned while one runs",
+    "debug_run_ahead": ("by device", "the next step is started before the tokens that one draws are known here: on `cuda`, which keeps it busy, and on `guard`. The same tokens either way"),
 }
 ANY_TEXT = {"model": "a path", "device": "a name"}
 RESERVED = {"dtype"}  # known, so that it is not taken for a misspelling, and refused

@@ -148,6 +148,7 @@ std::shared_ptr<Core> Core::load(const EngineConfig& given, LoadProgress* progre
   options.itl_target_ns = static_cast<int64_t>(config.itl_target_ms * 1e6);
   options.output_bytes = static_cast<size_t>(config.output_bytes);
   options.plan_ahead = config.plan_ahead;
+  options.run_ahead = config.run_ahead;
   try {
     core->model_->allocate_cache(options.pages);
   } catch (const Error& e) {

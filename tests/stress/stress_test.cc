@@ -34,6 +34,8 @@ std::string random_config(Random& random) {
     number("cpu_prefix_bytes", 1 << 20);
   }
   j += std::string(", \"debug_plan_ahead\": ") + (once_in(random, 2) ? "true" : "false");
+  if (!once_in(random, 3))
+    j += std::string(", \"debug_run_ahead\": ") + (once_in(random, 4) ? "false" : "true");
   if (once_in(random, 4)) number("itl_target_ms", 1);
   return j + "}";
 }
