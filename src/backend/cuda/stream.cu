@@ -3,8 +3,8 @@
 // memory (cp.async), which needs no barrier and begins before the kernel's inputs are there. m16n8k16 tensor core
 // steps multiply the codes, which bf16 holds exactly, with float32 sums; scales and mins are applied to the sums.
 //
-// A block takes a slice of k for tiles of 16 * tiles rows of weights; its eight warps take pieces of the slice, and
-// their sums are added in order. If the activations of a whole row of weights do not fit beside the ring, the k of a
+// A block takes a slice of k for tiles of 16 rows of weights; its sixteen warps take pieces of the slice, and their
+// sums are added in order. If the activations of a whole row of weights do not fit beside the ring, the k of a
 // row is shared by a cluster of blocks, which read each other's sums. An output's bits depend on its own inputs
 // and on the number of blocks that share k.
 #include <cooperative_groups.h>
@@ -21,8 +21,8 @@
 namespace orlop::cuda {
 namespace {
 
-constexpr int warps = 8, threads = 32 * warps;
-static_assert(threads == norm_threads);
+constexpr int warps = 16, threads = 32 * warps;
+static_assert(threads >= norm_threads);
 
 __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm volatile(
@@ -63,9 +63,9 @@ __host__ __device__ constexpr int x_pitch(int elements) {
 
 // One in 16 outputs of each column that a thread holds of a tile of the tensor cores: rows lane / 4 and 8 more,
 // columns lane % 4 * 2 and the next.
-template <Codes codes, bool tiled, int columns, int tiles, int depth>
-__global__ void __launch_bounds__(threads) products(StreamArgs a, int blocks_of_k) {
-  constexpr int unit = static_cast<int>(unit_of(codes)), steps = unit / 16, cells = columns * tiles;
+template <Codes codes, bool tiled, int columns, int depth>
+__global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(StreamArgs a, int blocks_of_k) {
+  constexpr int unit = static_cast<int>(unit_of(codes)), steps = unit / 16;
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ float norm_parts[8];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, j = lane % 4, g = lane / 4;
@@ -73,28 +73,28 @@ __global__ void __launch_bounds__(threads) products(StreamArgs a, int blocks_of_
   const int rank = static_cast<int>(blockIdx.x) % blocks_of_k, cluster = static_cast<int>(blockIdx.x) / blocks_of_k;
   const int clusters = static_cast<int>(gridDim.x) / blocks_of_k;
   const bool gated = a.glu != static_cast<int>(Glu::none);
-  const int rows_of_tile = (gated ? 8 : 16) * tiles, all_tiles = static_cast<int>((a.n + rows_of_tile - 1) / rows_of_tile);
+  const int rows_of_tile = gated ? 8 : 16, all_tiles = static_cast<int>((a.n + rows_of_tile - 1) / rows_of_tile);
   const Share slice = share({0, static_cast<int>(l.units)}, rank, blocks_of_k), mine = share(slice, warp, warps);
   const int m_begin = static_cast<int>(blockIdx.y) * 8 * columns, m = min(a.m - m_begin, 8 * columns);
   const int x_elements = (slice.end - slice.begin) * unit, pitch = x_pitch<codes, tiled>(share({0, static_cast<int>(l.units)}, 0, blocks_of_k).end * unit);
 
   const int scale_bytes = tiled ? static_cast<int>(l.scale_bytes) : 0;
 
-  unsigned char* ring = shared;                                              // [depth][2 tiles][threads] of 16 bytes
-  unsigned char* scale_ring = ring + depth * 2 * tiles * threads * 16;       // [depth][2 tiles][warps][8 rows] of scale_bytes
-  float* sums = reinterpret_cast<float*>(scale_ring + depth * 2 * tiles * threads / 4 * scale_bytes);  // [2][warps][cells][32][4]
-  float* part = sums + 2 * warps * cells * 128;                              // [2][cells][32][4], of clusters
-  auto* x = reinterpret_cast<__nv_bfloat16*>(part + (blocks_of_k > 1 ? 2 * cells * 128 : 0));  // [m][pitch]
+  unsigned char* ring = shared;                                              // [depth][2][threads] of 16 bytes
+  unsigned char* scale_ring = ring + depth * 2 * threads * 16;       // [depth][2][warps][8 rows] of scale_bytes
+  float* sums = reinterpret_cast<float*>(scale_ring + depth * 2 * threads / 4 * scale_bytes);  // [warps][columns][32][4]
+  float* part = sums + warps * columns * 128;                                // [2][columns][32][4], of clusters
+  auto* x = reinterpret_cast<__nv_bfloat16*>(part + (blocks_of_k > 1 ? 2 * columns * 128 : 0));  // [m][pitch]
 
-  // The stream of this thread: for each tile of rows, each unit of this warp, each eight rows of the tile.
+  // The stream of this thread: for each tile of rows, each unit of this warp, each half of the tile.
   const int64_t unit_bytes = tiled ? l.block_bytes : 64;
-  const unsigned char* codes_at[2 * tiles];
-  const unsigned char* scales_from[2 * tiles];
+  const unsigned char* codes_at[2];
+  const unsigned char* scales_from[2];
   const auto turn_to = [&](int tile) {
 #pragma unroll
-    for (int p = 0; p < 2 * tiles; ++p) {
-      const bool high = p % 2;
-      int64_t row = int64_t{tile} * rows_of_tile + (gated ? 8 : 16) * (p / 2) + g + (high ? gated ? a.up_row : 8 : 0);
+    for (int p = 0; p < 2; ++p) {
+      const bool high = p;
+      int64_t row = int64_t{tile} * rows_of_tile + g + (high ? gated ? a.up_row : 8 : 0);
       row = min(row, up(l.rows, row_block) - 1);  // rows beyond the last output may be beyond the padding
       const unsigned char* piece = high ? a.high : a.low;
       codes_at[p] = piece + (tiled ? l.at(row, mine.begin) : row * l.row_bytes + mine.begin * 64) + 16 * j;
@@ -105,11 +105,11 @@ __global__ void __launch_bounds__(threads) products(StreamArgs a, int blocks_of_
   const auto fetch = [&] {
     if (next_tile < all_tiles && mine.begin < mine.end) {
 #pragma unroll
-      for (int p = 0; p < 2 * tiles; ++p) {
-        copy_later<16>(ring + 16 * ((slot * 2 * tiles + p) * threads + static_cast<int>(threadIdx.x)), codes_at[p]);
+      for (int p = 0; p < 2; ++p) {
+        copy_later<16>(ring + 16 * ((slot * 2 + p) * threads + static_cast<int>(threadIdx.x)), codes_at[p]);
         codes_at[p] += unit_bytes;
         if constexpr (tiled) {  // a row's four threads share its scales
-          unsigned char* to = scale_ring + scale_bytes * ((slot * 2 * tiles + p) * threads / 4 + static_cast<int>(threadIdx.x) / 4) + 16 * j;
+          unsigned char* to = scale_ring + scale_bytes * ((slot * 2 + p) * threads / 4 + static_cast<int>(threadIdx.x) / 4) + 16 * j;
           if (16 * j + 16 <= scale_bytes)
             copy_later<16>(to, scales_from[p]);
           else if (j == 0 && scale_bytes == 8)
@@ -132,44 +132,49 @@ __global__ void __launch_bounds__(threads) products(StreamArgs a, int blocks_of_
 #pragma unroll
   for (int i = 0; i < depth - 1; ++i) fetch();
 
+  if (a.norm_weight)
+    for (int i = 32 * static_cast<int>(threadIdx.x); i < l.k; i += 32 * threads) asm volatile("prefetch.global.L2 [%0];" ::"l"(a.norm_weight + i));
+
   wait_inputs();
   let_next_start();
-  for (int row = 0; row < m; ++row) {
-    const int64_t from = int64_t{m_begin + row} * a.x_stride, k_begin = int64_t{slice.begin} * unit;
-    const float* wide = static_cast<const float*>(a.x) + from;
-    if (a.narrow_x) {
-      const auto* narrow = static_cast<const __nv_bfloat16*>(a.x) + from;
-      if (l.k % 8 == 0 && a.x_stride % 8 == 0 && !a.k_map) {
-        for (int i = static_cast<int>(threadIdx.x); i < x_elements / 8; i += threads)
-          *reinterpret_cast<uint4*>(x + row * pitch + 8 * i) =
-              k_begin + 8 * i < l.k ? *reinterpret_cast<const uint4*>(narrow + k_begin + 8 * i) : uint4{};
-      } else {
-        for (int i = static_cast<int>(threadIdx.x); i < x_elements; i += threads)
-          x[row * pitch + i] = k_begin + i < l.k ? narrow[a.k_map ? a.k_map[k_begin + i] : k_begin + i] : __float2bfloat16_rn(0.0f);
-      }
-    } else {
-      const float scale = a.norm_weight ? norm_scale(wide, l.k, a.norm_eps, norm_parts) : 1.0f;
-      if (l.k % 4 == 0 && a.x_stride % 4 == 0 && !a.k_map) {
+  const int64_t k_begin = int64_t{slice.begin} * unit;
+  if (a.narrow_x && l.k % 8 == 0 && a.x_stride % 8 == 0 && !a.k_map) {
+    const int each = x_elements / 8;
+    for (int i = static_cast<int>(threadIdx.x); i < m * each; i += threads) {
+      const int row = i / each, at = i % each * 8;
+      unsigned char* to = reinterpret_cast<unsigned char*>(x + row * pitch + at);
+      if (k_begin + at < l.k)
+        copy_later<16>(to, reinterpret_cast<const unsigned char*>(static_cast<const __nv_bfloat16*>(a.x) + (m_begin + row) * a.x_stride + k_begin + at));
+      else
+        *reinterpret_cast<uint4*>(to) = {};
+    }
+    close_copies();
+    wait_copies<0>();
+  } else if (a.norm_weight && l.k % 4 == 0 && a.x_stride % 4 == 0 && !a.k_map) {
+    for (int row = 0; row < m; ++row) {
+      const float* from = static_cast<const float*>(a.x) + (m_begin + row) * a.x_stride;
+      const float scale = norm_scale(from, l.k, a.norm_eps, norm_parts);
 #pragma unroll 4
-        for (int i = 4 * static_cast<int>(threadIdx.x); i < x_elements; i += 4 * threads) {
-          const int64_t k = k_begin + i;
-          if (k >= l.k) {
-            *reinterpret_cast<uint2*>(x + row * pitch + i) = {};
-            continue;
-          }
-          float4 v = *reinterpret_cast<const float4*>(wide + k);
-          if (a.norm_weight) {
-            const float4 w = *reinterpret_cast<const float4*>(a.norm_weight + k);
-            v = {v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w};
-          }
-          *reinterpret_cast<uint2*>(x + row * pitch + i) = {pair(v.x, v.y), pair(v.z, v.w)};
+      for (int i = 4 * static_cast<int>(threadIdx.x); i < x_elements; i += 4 * threads) {
+        float4 v{}, w{};
+        if (k_begin + i < l.k) {
+          v = *reinterpret_cast<const float4*>(from + k_begin + i);
+          w = *reinterpret_cast<const float4*>(a.norm_weight + k_begin + i);
         }
-      } else {
-        for (int i = static_cast<int>(threadIdx.x); i < x_elements; i += threads) {
-          const int64_t k = k_begin + i, at = k < l.k && a.k_map ? a.k_map[k] : k;
-          const float v = k < l.k ? wide[at] : 0.0f;
-          x[row * pitch + i] = __float2bfloat16_rn(k < l.k && a.norm_weight ? v * scale * a.norm_weight[at] : v);
-        }
+        *reinterpret_cast<uint2*>(x + row * pitch + i) = {pair(v.x * scale * w.x, v.y * scale * w.y), pair(v.z * scale * w.z, v.w * scale * w.w)};
+      }
+      if (row + 1 < m) __syncthreads();  // norm_parts
+    }
+  } else {
+    for (int row = 0; row < m; ++row) {
+      const int64_t from = (m_begin + row) * a.x_stride;
+      const float scale = a.norm_weight ? norm_scale(static_cast<const float*>(a.x) + from, l.k, a.norm_eps, norm_parts) : 1.0f;
+#pragma unroll 4
+      for (int i = static_cast<int>(threadIdx.x); i < x_elements; i += threads) {
+        const int64_t k = k_begin + i, at = k < l.k && a.k_map ? a.k_map[k] : k;
+        float v = 0;
+        if (k < l.k) v = a.narrow_x ? __bfloat162float(static_cast<const __nv_bfloat16*>(a.x)[from + at]) : static_cast<const float*>(a.x)[from + at];
+        x[row * pitch + i] = __float2bfloat16_rn(k < l.k && a.norm_weight ? v * scale * a.norm_weight[at] : v);
       }
       if (a.norm_weight) __syncthreads();  // norm_parts
     }
@@ -179,85 +184,71 @@ __global__ void __launch_bounds__(threads) products(StreamArgs a, int blocks_of_
   const int scaled_steps = tiled ? steps / l.sub : steps, scaled_shift = __ffs(scaled_steps) - 1;
   int parity = 0;
   for (int tile = cluster, taken = 0; tile < all_tiles; tile += clusters, parity ^= 1) {
-    float total[tiles][columns][4] = {};
+    float total[2][columns][4] = {};  // of even and of odd steps: chains of tensor core products are long
     for (int u = mine.begin; u < mine.end; ++u) {
       wait_copies<depth - 2>();
       if constexpr (tiled) __syncwarp();  // scales come from others of the row; and all are done with the slot that fetch fills
-      const int at = taken * 2 * tiles;
+      const int at = taken * 2;
       taken = taken + 1 == depth ? 0 : taken + 1;
-      uint4 q[2 * tiles];
+      uint4 q[2];
 #pragma unroll
-      for (int p = 0; p < 2 * tiles; ++p) q[p] = *reinterpret_cast<const uint4*>(ring + 16 * ((at + p) * threads + static_cast<int>(threadIdx.x)));
+      for (int p = 0; p < 2; ++p) q[p] = *reinterpret_cast<const uint4*>(ring + 16 * ((at + p) * threads + static_cast<int>(threadIdx.x)));
       fetch();  // into the slot that was read before this one
-      const int k = (u - slice.begin) * unit + (tiled ? 4 * j : unit / 4 * j);
-      float xsum[columns][4] = {}, raw[tiles][columns][4] = {};
+      const __nv_bfloat16* from = x + g * pitch + (u - slice.begin) * unit + (tiled ? 4 * j : unit / 4 * j);
+      float raw[2][columns][4] = {}, xsum[columns][4] = {};
 #pragma unroll
       for (int i = 0; i < steps; ++i) {
-        uint32_t b[columns][2];
+        uint32_t w[4];
+        widen<codes>(q[0], i, l.zero, w[0], w[2]);
+        widen<codes>(q[1], i, l.zero, w[1], w[3]);
 #pragma unroll
         for (int c = 0; c < columns; ++c) {
-          const int column = 8 * c + g;
           uint2 v{};
-          if (column < m) v = *reinterpret_cast<const uint2*>(x + column * pitch + k + (tiled ? 16 * i : 4 * i));
-          b[c][0] = v.x;
-          b[c][1] = v.y;
-        }
-#pragma unroll
-        for (int t = 0; t < tiles; ++t) {
-          uint32_t w[4];
-          widen<codes>(q[2 * t], i, l.zero, w[0], w[2]);
-          widen<codes>(q[2 * t + 1], i, l.zero, w[1], w[3]);
-#pragma unroll
-          for (int c = 0; c < columns; ++c) mma(tiled ? raw[t][c] : total[t][c], w, b[c][0], b[c][1]);
+          if (8 * c + g < m) v = *reinterpret_cast<const uint2*>(from + 8 * c * pitch + (tiled ? 16 : 4) * i);
+          mma(tiled ? raw[i % 2][c] : total[i % 2][c], w, v.x, v.y);
+          if constexpr (tiled) {
+            const uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+            if (l.has_min) mma(xsum[c], ones, v.x, v.y);
+          }
         }
         if constexpr (tiled) {
-          if (l.has_min) {
-            const uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
-#pragma unroll
-            for (int c = 0; c < columns; ++c) mma(xsum[c], ones, b[c][0], b[c][1]);
-          }
-          if ((i + 1) & scaled_steps - 1) continue;
+          if ((i + 1) & (scaled_steps - 1)) continue;
           const int s = i >> scaled_shift;
+          const float* row[2];
 #pragma unroll
-          for (int t = 0; t < tiles; ++t) {
-            const float* row[2];
+          for (int high = 0; high < 2; ++high)
+            row[high] = reinterpret_cast<const float*>(scale_ring + scale_bytes * ((at + high) * threads / 4 + static_cast<int>(threadIdx.x) / 4)) + s;
 #pragma unroll
-            for (int high = 0; high < 2; ++high)
-              row[high] = reinterpret_cast<const float*>(scale_ring + scale_bytes * ((at + 2 * t + high) * threads / 4 + static_cast<int>(threadIdx.x) / 4)) + s;
+          for (int c = 0; c < columns; ++c) {
 #pragma unroll
-            for (int c = 0; c < columns; ++c)
-#pragma unroll
-              for (int e = 0; e < 4; ++e) {
-                total[t][c][e] = fmaf(row[e / 2][0], raw[t][c][e], total[t][c][e]);
-                if (l.has_min) total[t][c][e] = fmaf(row[e / 2][l.sub], xsum[c][e % 2], total[t][c][e]);
-                raw[t][c][e] = 0;
-              }
+            for (int e = 0; e < 4; ++e) {
+              total[0][c][e] = fmaf(row[e / 2][0], raw[0][c][e] + raw[1][c][e], total[0][c][e]);
+              if (l.has_min) total[0][c][e] = fmaf(row[e / 2][l.sub], xsum[c][e % 2], total[0][c][e]);
+              raw[0][c][e] = raw[1][c][e] = 0;
+            }
+            xsum[c][0] = xsum[c][1] = xsum[c][2] = xsum[c][3] = 0;
           }
-#pragma unroll
-          for (int c = 0; c < columns; ++c) xsum[c][0] = xsum[c][1] = xsum[c][2] = xsum[c][3] = 0;
         }
       }
     }
-    float* to = sums + (parity * warps + warp) * cells * 128;
+    __syncthreads();  // the sums of the tile before were read
 #pragma unroll
-    for (int t = 0; t < tiles; ++t)
-#pragma unroll
-      for (int c = 0; c < columns; ++c)
-        *reinterpret_cast<float4*>(to + ((t * columns + c) * 32 + lane) * 4) = {total[t][c][0], total[t][c][1], total[t][c][2], total[t][c][3]};
+    for (int c = 0; c < columns; ++c)
+      *reinterpret_cast<float4*>(sums + ((warp * columns + c) * 32 + lane) * 4) = {total[0][c][0] + total[1][c][0], total[0][c][1] + total[1][c][1],
+                                                                                  total[0][c][2] + total[1][c][2], total[0][c][3] + total[1][c][3]};
     __syncthreads();
     const auto block_sum = [&](int at) {
       float v = 0;
 #pragma unroll
-      for (int w = 0; w < warps; ++w) v += sums[(parity * warps + w) * cells * 128 + at];
+      for (int w = 0; w < warps; ++w) v += sums[w * columns * 128 + at];
       return v;
     };
     // Item: low rows' sums first, then with gates the high rows' of the same place.
     const auto finish = [&](int at, auto&& value) {
-      const int cell = at / 128, t = cell / columns, c = cell % columns, in = at % 128 / 4, e = at % 4;
-      const int column = 8 * c + in % 4 * 2 + e % 2;
+      const int in = at % 128 / 4, e = at % 4, column = at / 128 * 8 + in % 4 * 2 + e % 2;
       const bool high = e / 2;
       if (column >= m || (gated && high)) return;
-      const int64_t n = int64_t{tile} * rows_of_tile + (gated ? 8 : 16) * t + in / 4 + (high ? 8 : 0);
+      const int64_t n = int64_t{tile} * rows_of_tile + in / 4 + (high ? 8 : 0);
       if (n >= a.n) return;
       float v = value(at);
       if (!tiled && l.scaled) v *= reinterpret_cast<const float*>(a.low + l.scales_at)[n];
@@ -276,15 +267,15 @@ __global__ void __launch_bounds__(threads) products(StreamArgs a, int blocks_of_
         a.out[place] = a.accumulate ? a.out[place] + v : v;
     };
     if (blocks_of_k == 1) {
-      for (int at = static_cast<int>(threadIdx.x); at < cells * 128; at += threads) finish(at, block_sum);
+      for (int at = static_cast<int>(threadIdx.x); at < columns * 128; at += threads) finish(at, block_sum);
       continue;
     }
 #if __CUDA_ARCH__ >= 900
     const auto all = cooperative_groups::this_cluster();
-    float* own = part + parity * cells * 128;
-    for (int at = static_cast<int>(threadIdx.x); at < cells * 128; at += threads) own[at] = block_sum(at);
+    float* own = part + parity * columns * 128;
+    for (int at = static_cast<int>(threadIdx.x); at < columns * 128; at += threads) own[at] = block_sum(at);
     all.sync();
-    for (int at = static_cast<int>(threadIdx.x); at < cells * 128; at += threads) {
+    for (int at = static_cast<int>(threadIdx.x); at < columns * 128; at += threads) {
       if (at / 4 % blocks_of_k != rank) continue;
       finish(at, [&](int i) {
         float v = 0;
@@ -329,19 +320,18 @@ int clusters_at_once(const Context* c, const void* kernel, int blocks_of_k, size
   return n;
 }
 
-template <Codes codes, bool tiled, int columns, int tiles, int depth>
+template <Codes codes, bool tiled, int columns, int depth>
 bool run(Context* c, const StreamArgs& a, int blocks_of_k, PluginStatus* status) {
-  constexpr int cells = columns * tiles;
-  constexpr auto kernel = products<codes, tiled, columns, tiles, depth>;
+  constexpr auto kernel = products<codes, tiled, columns, depth>;
   const int units = static_cast<int>(a.l.units), each = (units + blocks_of_k - 1) / blocks_of_k;
   const int pitch = x_pitch<codes, tiled>(each * static_cast<int>(unit_of(codes)));
-  const size_t shared = static_cast<size_t>(depth * 2 * tiles * threads / 4 * (64 + (tiled ? a.l.scale_bytes : 0))) +
-                        sizeof(float) * 128 * cells * (2 * warps + (blocks_of_k > 1 ? 2 : 0)) +
+  const size_t shared = static_cast<size_t>(depth * 2 * threads / 4 * (64 + (tiled ? a.l.scale_bytes : 0))) +
+                        sizeof(float) * 128 * columns * (warps + (blocks_of_k > 1 ? 2 : 0)) +
                         sizeof(__nv_bfloat16) * static_cast<size_t>(std::min(a.m, 8 * columns) * pitch);
   if (shared > c->block_shared || (blocks_of_k > 1 && c->capability < 90)) return false;
   // Not worth remembering: it is the host's business, beside which the GPU runs.
   if (!allow_shared(c, reinterpret_cast<const void*>(kernel), shared, status)) return true;
-  const int64_t rows = (a.glu ? 8 : 16) * tiles, all_tiles = up(a.n, rows) / rows;
+  const int64_t rows = a.glu ? 8 : 16, all_tiles = up(a.n, rows) / rows;
   const int64_t clusters = std::min<int64_t>(all_tiles, clusters_at_once(c, reinterpret_cast<const void*>(kernel), blocks_of_k, shared));
   launch(c, kernel, Shape{dim3(blocks(clusters * blocks_of_k, 1), blocks(a.m, 8 * columns)), dim3(threads), shared, static_cast<unsigned>(blocks_of_k)},
          a, blocks_of_k);
@@ -352,13 +342,12 @@ template <Codes codes, bool tiled>
 bool run(Context* c, const StreamArgs& a, PluginStatus* status) {
   // Blocks that share k: as few as leave room beside the ring for the activations; by k alone where bits may
   // not depend on m.
-  const int64_t columns = c->fast ? up(std::min(a.m, stream_rows), 8) : stream_rows;
   const int64_t stored = c->fast ? std::min(a.m, stream_rows) : stream_rows;
   int blocks_of_k = 1;
-  while (blocks_of_k < 8 && stored * (a.l.k_padded / blocks_of_k) * 2 > (columns > 16 ? 68 << 10 : 96 << 10)) blocks_of_k *= 2;
-  if (a.m <= 8) return run<codes, tiled, 1, 1, 8>(c, a, blocks_of_k, status);
-  if (a.m <= 16) return run<codes, tiled, 2, 1, 6>(c, a, blocks_of_k, status);
-  return run<codes, tiled, 4, 2, 3>(c, a, blocks_of_k, status);
+  while (blocks_of_k < 8 && stored * (a.l.k_padded / blocks_of_k) * 2 > 116 << 10) blocks_of_k *= 2;
+  if (a.m <= 8) return run<codes, tiled, 1, 5>(c, a, blocks_of_k, status);
+  if (a.m <= 16) return run<codes, tiled, 2, 4>(c, a, blocks_of_k, status);
+  return run<codes, tiled, 4, 4>(c, a, blocks_of_k, status);
 }
 
 }  // namespace
