@@ -110,6 +110,20 @@ fuzzed() {
   return $rc
 }
 
+# cuda_compiles: the CUDA backend for one architecture, where nvcc is, and what it says on a machine without a
+# GPU. On one with a GPU bench/cuda/run.sh goes on from there.
+cuda_compiles() {
+  if ! have nvcc; then
+    echo "SKIP CUDA: nvcc is not installed"
+    return 0
+  fi
+  local dir=$BUILD-cuda
+  configure "$dir" --buildtype=release -Db_ndebug=false -Dcuda=enabled -Dgpu_archs=90a -Dtests=false \
+    -Ddefault_library=shared -Dkernels_from="$BUILD"
+  quietly ninja -C "$dir" -j "$JOBS"
+  ORLOP_CUDA_BUILD=$dir python_tests tests/build/test_cuda.py
+}
+
 # arm_under_qemu: the kernels cross-compiled, each ARM level on an emulated processor that has it. The
 # tests of ops run with fewer rounds and shapes (ORLOP_TEST_SHORT, see tests/check.h); what does not
 # depend on the level of the products runs once.

@@ -31,6 +31,7 @@ ORLOP_TEMPLATE_TOOL=$BUILD/tests/text/template_tool stage "templates and schemas
 # guard's memory is checked by itself (`make soak` runs all of them).
 ORLOP_TEST_SHORT=1 stage "address and undefined" sanitized asan address,undefined \
   --no-suite isa --no-suite guard --no-suite ops
+stage "CUDA" cuda_compiles
 stage "ARM under qemu" arm_under_qemu
 # After it: takes its kernels.
 stage "edge" examples/edge/test.sh

@@ -2,14 +2,21 @@
 # The CUDA backend on a machine with a GPU: checks, then times.
 #   bench/cuda/run.sh BUILD PART...
 # BUILD is a build folder made with -Dcuda=enabled, or a copy of its programs in the same places. Parts:
-#   ops       every op against the reference on the CPU
-#   memcheck  the same under compute-sanitizer (memcheck and racecheck)
-#   golden    the tiny models' golden logits; the same bits alone, batched, in chunks
-#   bits      random requests through the engine, alone and together
-#   api       the C API on the GPU
-#   time      tokens a second of models of real shape with random weights (make_llama.py), and what the card could do
+#   ops        every op against the reference on the CPU, memory, and what is checked beside them
+#   memcheck   the same in short under compute-sanitizer's memcheck
+#   racecheck  and under racecheck
+#   initcheck  and under initcheck
+#   golden     the tiny models' golden logits; the same bits alone, batched, in chunks; SmolLM2 through the C API
+#              where ORLOP_TEST_MODEL names its file
+#   bits       random requests through the engine, alone and together: the same bits (deterministic). In fast mode,
+#              equal batches twice
+#   traffic    clients that submit, cancel, read slowly or leave, for SECONDS (60); no page is lost
+#   lost       a GPU that is lost under an engine
+#   api        the C API on the GPU
+#   load       what the parts of loading take alone (load.cu), then an 8B model to its first token
+#   time       tokens a second of models of real shape with random weights (make_llama.py): fast, then deterministic
 # What bounds a decode step of batch 1 is reading the weights (bytes / 4.4 TB/s on an H200); of a prefill the
-# products (2 * parameters * tokens / 793 TFLOP/s in bf16).
+# products (2 * parameters * tokens / 793 TFLOP/s in bf16). TIME_KINDS chooses of "1b 8b", TIME_FORMATS of "bf16 int4".
 set -u
 build=$1
 shift
@@ -21,36 +28,67 @@ try() {  # try SECONDS COMMAND...: its last lines, or more where it failed
   local log rc=0
   log=$(mktemp)
   timeout "$@" >"$log" 2>&1 || rc=$?
-  if [ $rc = 0 ]; then tail -n 1 "$log"; else
+  if [ $rc = 0 ]; then tail -n "${SHOWN:-1}" "$log"; elif [ $rc = 77 ]; then tail -n 1 "$log"; else
     tail -n 25 "$log"
     echo "FAILED with $rc: ${*:2}"
     failed=1
   fi
+  rm -f "$log"
+}
+sanitized() {  # of a program that fails none but the sanitizer's checks, what it found is the end of its output
+  for t in "$build"/tests/ops/test_cuda*; do
+    [ -x "$t" ] || continue
+    echo "$1 $(basename "$t"):"
+    SHOWN=2 ORLOP_TEST_SHORT=1 try 500 compute-sanitizer --tool "$1" --error-exitcode 9 "$t"
+  done
+}
+model_of() {  # model_of 1b|8b: makes it once
+  local model=${TMPDIR:-/tmp}/orlop-llama-$1
+  [ -e "$model/model.safetensors" ] || python3 "$here/make_llama.py" "$1" "$model" >&2
+  echo "$model"
 }
 for part in "$@"; do
   echo "== $part"
   case $part in
-    ops) try 300 "$build/tests/ops/test_cuda" ;;
-    memcheck)
-      for tool in memcheck racecheck; do
-        ORLOP_TEST_SHORT=1 try 400 compute-sanitizer --tool $tool --error-exitcode 9 "$build/tests/ops/test_cuda"
+    ops)
+      for t in "$build"/tests/ops/test_cuda*; do
+        [ -x "$t" ] && { echo -n "$(basename "$t"): "; try 300 "$t"; }
       done
       ;;
+    memcheck | racecheck | initcheck) sanitized "$part" ;;
     golden)
-      for t in golden pages quant; do try 300 "$build/tests/model/test_model_$t"; done
+      for t in golden pages quant warm_up; do echo -n "$t: "; try 300 "$build/tests/model/test_model_$t"; done
+      [ -e "${ORLOP_TEST_MODEL:-}" ] && { echo -n "smollm2: "; try 300 "$build/tests/api/test_api_smollm2_shared"; }
       ;;
-    bits) try 300 "$build/tests/stress/test_same_bits" ;;
+    bits)
+      try 300 "$build/tests/stress/test_same_bits" "${SECONDS_OF_BITS:-120}"
+      try 300 "$build/tests/model/test_model_repeat" "$(model_of 1b)"
+      ;;
+    traffic) try 900 "$build/tests/stress/test_stress" "${TRAFFIC_SECONDS:-60}" ;;
+    lost) ORLOP_TEST_REAL_CUDA=$ORLOP_CUDA_LIBRARY ORLOP_CUDA_LIBRARY=$(readlink -f "$build/tests/api/libbroken_cuda.so") \
+      try 120 "$build/tests/api/test_cuda_lost" "$here/../../tests/data/tiny/llama" ;;
     api)
-      for t in tiny sharing; do try 300 "$build/tests/api/test_api_${t}_shared"; done
+      for t in tiny sharing state; do echo -n "$t: "; try 300 "$build/tests/api/test_api_${t}_shared"; done
+      ;;
+    load)
+      SHOWN=60 try 120 "$build/tests/ops/bench_cuda_load" "$(model_of 8b)/model.safetensors" 8
+      for more in '' ',"quant":"iq","quant_bits":4,"quant_group_size":128'; do
+        echo "8b ${more:+as int4 g128}:"
+        for again in 1 2; do
+          try 200 "$build/tests/api/bench_throughput" "$(model_of 8b)" 0 "\"device\":\"cuda\",\"deterministic\":false$more" prefill=0 batches=
+        done
+      done
       ;;
     time)
       nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,clocks.max.sm,power.draw --format=csv,noheader
-      for kind in 1b 8b; do
-        model=${TMPDIR:-/tmp}/orlop-llama-$kind
-        [ -e "$model/model.safetensors" ] || python3 "$here/make_llama.py" "$kind" "$model"
-        for more in '' ',"quant":"iq","quant_bits":4,"quant_group_size":128'; do
-          echo "$kind bf16${more:+ as int4 g128}:"
-          try 200 "$build/tests/api/bench_throughput" "$model" 8 "\"device\":\"cuda\"$more"
+      for fixed in false true; do
+        for kind in ${TIME_KINDS:-1b 8b}; do
+          for format in ${TIME_FORMATS:-bf16 int4}; do
+            more="\"device\":\"cuda\",\"deterministic\":$fixed,\"max_running_seqs\":512,\"step_tokens\":4096,\"kv_bytes\":40000000000"
+            [ $format = int4 ] && more="$more,\"quant\":\"iq\",\"quant_bits\":4,\"quant_group_size\":128,\"quant_symmetric\":true"
+            echo "$kind $format, deterministic $fixed:"
+            try 300 "$build/tests/api/bench_throughput" "$(model_of "$kind")" 0 "$more" prefill=4096 prefix=4000 batches=1,32,128,256 prompt=128 tokens=124
+          done
         done
       done
       ;;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <limits>
 
 #include "base/checked.h"
@@ -80,13 +81,17 @@ std::shared_ptr<Core> Core::load(const EngineConfig& given, LoadProgress* progre
   backend_options.device = config.device;
   backend_options.threads = config.threads;
   backend_options.deterministic = config.deterministic;
+  std::shared_ptr<Checkpoint> checkpoint;
+  // Beside each other: the driver of a GPU takes a while to start. Where no thread can be had, one after the other.
+  std::future<void> files = std::async(std::launch::async | std::launch::deferred, [&] {
+    checkpoint = Checkpoint::open(config.model, config.load, config.part);
+    stop_if_cancelled(progress);
+    core->vocabulary_ = Vocabulary::load(*checkpoint);
+  });
   core->backend_ = make_backend(backend_options);
   core->exec_ = core->backend_->exec();
-
-  std::shared_ptr<Checkpoint> checkpoint = Checkpoint::open(config.model, config.load, config.part);
-  stop_if_cancelled(progress);
+  files.get();
   core->file_bytes_ = bytes_of_files(*checkpoint);
-  core->vocabulary_ = Vocabulary::load(*checkpoint);
   stop_if_cancelled(progress);
   core->defaults_ = sampling_defaults(read_generation_defaults(*checkpoint));
   const Config model_config = read_config(*checkpoint);
