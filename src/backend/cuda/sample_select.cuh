@@ -8,8 +8,9 @@ namespace orlop::cuda {
 constexpr int piece_bits = 15;  // of a weight, in histograms of 32-bit sums
 
 // Every thread; before numbers are added.
-__device__ inline uint32_t* clear_histogram(SampleShared& s, const Chunk& c) {
-  uint32_t* h = s.histogram[c.pass & 1];
+__device__ inline uint32_t* clear_histogram(SampleShared& s, Chunk& c) {
+  settle(c);
+  uint32_t* h = s.histogram;
   for (int i = threadIdx.x; i < histogram_words / 4; i += sample_threads) reinterpret_cast<uint4*>(h)[i] = {};
   __syncthreads();
   return h;
@@ -43,8 +44,8 @@ __device__ inline uint64_t bin_weight(const uint32_t* h, int bin) {
 template <bool resident, bool weighted>
 __device__ __noinline__ void find_border(SampleShared& s, Chunk& c, uint64_t goal, float top_p, uint64_t mine) {
   constexpr int per_group = (weighted ? weight_bins : count_bins) / bin_groups, each = sample_threads / bin_groups;
-  const int lane = threadIdx.x % 32, buffer = c.pass++ & 1;
-  const uint32_t* h = s.histogram[buffer];
+  const int lane = threadIdx.x % 32;
+  const uint32_t* h = s.histogram;
   if constexpr (weighted) {
     mine = warp_sum(mine);
     if (lane == 0) s.warp_weight[threadIdx.x / 32] = mine;
@@ -63,13 +64,13 @@ __device__ __noinline__ void find_border(SampleShared& s, Chunk& c, uint64_t goa
       if constexpr (weighted) sum += __shfl_xor_sync(all_lanes, sum, step);
     }
     if (threadIdx.x % each == 0) {
-      s.group_count[buffer][group] = count;
-      if constexpr (weighted) s.group_sum[buffer][group] = sum;
+      s.group_count[group] = count;
+      if constexpr (weighted) s.group_sum[group] = sum;
     }
     if constexpr (weighted)
       if (threadIdx.x < 32) {
         const uint64_t total = warp_sum(lane < sample_warps ? s.warp_weight[lane] : 0);
-        if (lane == 0) s.total[buffer] = total;
+        if (lane == 0) s.total = total;
       }
   }
   cluster_arrive();
@@ -77,17 +78,18 @@ __device__ __noinline__ void find_border(SampleShared& s, Chunk& c, uint64_t goa
   if (threadIdx.x < 32) {
     uint64_t sum[2] = {}, total = 0;
     uint32_t count[2] = {};
-#pragma unroll 4
-    for (int b = 0; b < c.blocks; ++b) {
-      const uint2 n = reinterpret_cast<const uint2*>(at_block(s.group_count[buffer], b))[lane];
+#pragma unroll
+    for (int b = 0; b < most_blocks; ++b) {
+      if (b >= c.blocks) break;
+      const uint2 n = reinterpret_cast<const uint2*>(at_block(s.group_count, b))[lane];
       count[0] += n.x, count[1] += n.y;
       if constexpr (weighted) {
-        const ulonglong2 w = reinterpret_cast<const ulonglong2*>(at_block(s.group_sum[buffer], b))[lane];
+        const ulonglong2 w = reinterpret_cast<const ulonglong2*>(at_block(s.group_sum, b))[lane];
         sum[0] += w.x, sum[1] += w.y;
       }
     }
     if constexpr (weighted) {
-      total = warp_sum(lane < c.blocks ? *at_block(&s.total[buffer], lane) : uint64_t{0});
+      total = warp_sum(lane < c.blocks ? *at_block(&s.total, lane) : uint64_t{0});
       if (goal == 0) {
         const double share = ceil(static_cast<double>(top_p) * static_cast<double>(total));
         goal = share >= static_cast<double>(total) ? total : share > 1 ? static_cast<uint64_t>(share) : 1;
@@ -107,9 +109,10 @@ __device__ __noinline__ void find_border(SampleShared& s, Chunk& c, uint64_t goa
     uint64_t in_bin = 0;
     uint32_t count_in = 0;
     if (lane < per_group) {
-#pragma unroll 4
-      for (int b = 0; b < c.blocks; ++b) {
-        const uint32_t* there = at_block(s.histogram[buffer], b);
+#pragma unroll
+      for (int b = 0; b < most_blocks; ++b) {
+        if (b >= c.blocks) break;
+        const uint32_t* there = at_block(s.histogram, b);
         count_in += there[group * per_group + lane];
         if constexpr (weighted) in_bin += bin_weight<resident>(there, group * per_group + lane);
       }
@@ -129,6 +132,8 @@ __device__ __noinline__ void find_border(SampleShared& s, Chunk& c, uint64_t goa
                   reached != 0};
   }
   __syncthreads();
+  cluster_arrive();
+  c.arrived = true;
 }
 
 // What a selection keeps: what is better than `key` (keys ascend from the best), and of those that have it the ids
@@ -217,36 +222,75 @@ __device__ inline uint32_t distance_bin(float best, float v) {
   return static_cast<uint32_t>(min(max(bin, 0), count_bins - 1));
 }
 
-// Puts the tokens for which `take` holds into the first block's list, if they are few: every thread of every block
-// gets their number, or -1. To be followed by cluster_arrive() of every block, and by cluster_wait() of those that
-// go on or must not end (the first, whose number others read, and those that the first reads from).
-template <class Take>
-__device__ inline int32_t gather(SampleShared& s, const Chunk& c, const float* x, const Take& take) {
-  if (threadIdx.x == 0) s.list_n = 0;
-  __syncthreads();
-  for (int32_t i = threadIdx.x; i < c.count; i += sample_threads) {
-    const float v = x[i];
-    if (!take(v)) continue;
-    const int at = atomicAdd(&s.list_n, 1);
-    if (at < list_size) s.own[at] = {v, c.begin + i};
-  }
-  cluster_arrive();
-  cluster_wait();
+// Every block says what it gathered (thread 0 knows), the block having met; `meanwhile` is done before the others have.
+// Gives the sums; a count beyond list_size says that lists are not whole. Then the first block has the row's list. To
+// be followed by cluster_arrive() of every block, and by cluster_wait() of those that go on, and of those that the
+// first reads from.
+template <class F>
+__device__ inline Gathered share_list(SampleShared& s, Chunk& c, const Gathered& mine, const F& meanwhile) {
   const int lane = threadIdx.x % 32;
-  const auto mine = static_cast<uint32_t>(lane < c.blocks ? *at_block(&s.list_n, lane) : 0);
-  const uint32_t end = warp_scan(mine);
-  const uint32_t total = __shfl_sync(all_lanes, end, 31);
-  if (total > list_size) return -1;
-  if (c.rank == 0) {
-    // Each warp takes every so manieth block's.
+  Gathered* all = s.gathered[c.gathers++];
+  settle(c);
+  if (threadIdx.x < c.blocks) at_block(all, threadIdx.x)[c.rank] = mine;
+  cluster_arrive();
+  meanwhile();
+  cluster_wait();
+  const Gathered one = lane < c.blocks ? all[lane] : Gathered{};
+  const auto n = static_cast<uint32_t>(one.count);
+  const uint32_t end = warp_scan(n);
+  const Gathered sum{warp_sum(one.total), warp_sum(one.near), static_cast<int32_t>(__shfl_sync(all_lanes, end, 31))};
+  if (sum.count <= list_size && c.rank == 0) {
     for (int b = threadIdx.x / 32; b < c.blocks; b += sample_warps) {
-      const int n = static_cast<int>(__shfl_sync(all_lanes, mine, b)), begin = static_cast<int>(__shfl_sync(all_lanes, end, b)) - n;
+      const int here = static_cast<int>(__shfl_sync(all_lanes, n, b)), begin = static_cast<int>(__shfl_sync(all_lanes, end, b)) - here;
       const Token* from = at_block(s.own, b);
-      for (int i = lane; i < n; i += 32) s.list[begin + i] = from[i];
+      for (int i = lane; i < here; i += 32) s.list[begin + i] = from[i];
     }
     __syncthreads();
   }
-  return static_cast<int32_t>(total);
+  return sum;
 }
+
+// Tokens for which `take` holds.
+template <bool resident, class Take, class F>
+__device__ inline int32_t gather(SampleShared& s, Chunk& c, const float* x, const Take& take, const F& meanwhile) {
+  if (threadIdx.x == 0) s.list_n = 0;
+  __syncthreads();
+  visit<resident>(x, c.count, -INFINITY, [&](int32_t i, float v) {
+    if (!take(v) || i >= c.count) return;
+    const int at = atomicAdd(&s.list_n, 1);
+    if (at < list_size) s.own[at] = {v, c.begin + i};
+  });
+  __syncthreads();
+  return share_list(s, c, {0, 0, s.list_n}, meanwhile).count;
+}
+
+// Threads that work on one of n <= list_size tokens together, and how.
+struct Team {
+  int token, member, size;
+  __device__ explicit Team(int n) {
+    size = max(1, sample_threads / (n <= 64 ? 64 : n <= 128 ? 128 : 256));
+    token = threadIdx.x / size;
+    member = threadIdx.x % size;
+  }
+  template <class T>
+  __device__ T sum(T v) const {
+    for (int step = size / 2; step; step /= 2) v += __shfl_xor_sync(all_lanes, v, step);
+    return v;
+  }
+};
+
+// The n-th of the warps' best keys of a row, to s.bound: no fewer tokens than n have that or a higher one.
+__device__ inline void find_bound(SampleShared& s, const Chunk& c, const uint32_t* keys, int n) {
+  const int each = 32 / c.blocks, all = c.blocks * sample_warps, at = threadIdx.x / each;
+  const uint32_t mine = keys[at];
+  int rank = 0;
+#pragma unroll 8
+  for (int i = threadIdx.x % each; i < all; i += each) rank += keys[i] > mine || (keys[i] == mine && i < at);
+  for (int step = each / 2; step; step /= 2) rank += __shfl_xor_sync(all_lanes, rank, step);
+  if (rank == n - 1 && threadIdx.x % each == 0) s.bound = mine;
+  __syncthreads();
+}
+// Beyond it the bound would be so low that more tokens than a list holds may have it.
+__device__ inline bool few_for_bound(const Chunk& c, int n) { return n <= c.blocks * sample_warps * 3 / 4; }
 
 }  // namespace orlop::cuda
