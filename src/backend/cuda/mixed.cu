@@ -21,10 +21,13 @@ constexpr int step_k = 128;      // of a stage
 constexpr int slots = 16;        // tiles of 16 rows in a stage
 constexpr int sums_barrier = 1;  // of the consumers
 constexpr int most_stages = 6;
+// After the stages, a warp's: 16 rows of x by 32 of weights on their way out, padded against conflicts of banks.
+constexpr int desk_stride = 36, desk_floats = 16 * desk_stride, desk_bytes = consumers / 32 * desk_floats * 4;
 
 struct Plan {
-  int64_t tiles, steps, total;  // steps: of a tile; total: tiles * steps
+  int32_t steps, total;  // of a tile; of all tiles
   int32_t row_tiles, m_tiles, blocks, stages, stage_bytes, slot_bytes;
+  int32_t even, unused;  // even: four neighbours of a row of the result may be stored at once
 };
 
 struct Args {
@@ -53,10 +56,54 @@ ORLOP_STEP(128, 64, 64, 65, 66, 67, 68, 69)
 // Rows of 128 bytes in shared memory, turned as RowsArgs says: 1,024 bytes to the next eight.
 __device__ inline uint64_t turned_rows(uint32_t address) { return (address & 0x3ffff) >> 4 | uint64_t{1} << 16 | uint64_t{64} << 32 | uint64_t{1} << 62; }
 
-__device__ inline uint32_t scaled(uint32_t codes, float scale, float min) {
-  const __nv_bfloat162 v = __floats2bfloat162_rn(fmaf(__uint_as_float(codes << 16), scale, min),
-                                                 fmaf(__uint_as_float(codes & 0xffff0000u), scale, min));
-  return *reinterpret_cast<const uint32_t*>(&v);
+__device__ inline uint32_t bits_of(__nv_bfloat162 v) { return *reinterpret_cast<const uint32_t*>(&v); }
+__device__ inline __nv_bfloat162 pair_of(uint32_t v) { return *reinterpret_cast<const __nv_bfloat162*>(&v); }
+
+// What makes weights of a row's codes while one scale holds, two at a time.
+template <bool mins>
+struct Scale;
+// A scale in two parts of bf16, of which the second is within 2^-17 of what the first leaves out: the weight is
+// rounded as if from the product itself, but for one that falls between two numbers of bf16.
+template <>
+struct Scale<false> {
+  uint32_t high, low;
+  __device__ void load(const float* from, int) {
+    const float v = *from;
+    const __nv_bfloat162 first = __float2bfloat162_rn(v);
+    high = bits_of(first);
+    low = bits_of(__float2bfloat162_rn(v - __low2float(first)));
+  }
+  __device__ uint32_t operator()(uint32_t codes) const {
+    return bits_of(__hfma2(pair_of(codes), pair_of(high), __hmul2(pair_of(codes), pair_of(low))));
+  }
+};
+template <>
+struct Scale<true> {
+  float scale, min;
+  __device__ void load(const float* from, int sub) {
+    scale = from[0];
+    min = from[sub];
+  }
+  __device__ uint32_t operator()(uint32_t codes) const {
+    return bits_of(__floats2bfloat162_rn(fmaf(__uint_as_float(codes << 16), scale, min), fmaf(__uint_as_float(codes & 0xffff0000u), scale, min)));
+  }
+};
+
+// As widen() does it, with the mask in a register: one instruction less.
+template <Codes codes>
+__device__ inline void widen_fast(const uint4& v, int i, int32_t zero, uint32_t& first, uint32_t& second) {
+  if constexpr (codes == Codes::u4) {
+    const uint32_t w = word_of(v, i / 2) >> (i % 2 * 8), off = 0x43004300u + static_cast<uint32_t>(zero) * 0x10001u;
+    const auto nibbles = [](uint32_t of) {
+      uint32_t to;
+      asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(to) : "r"(of), "r"(0x000f000fu), "r"(0x43004300u));
+      return to;
+    };
+    first = less(nibbles(w), off);
+    second = less(nibbles(w >> 4), off);
+  } else {
+    widen<codes>(v, i, zero, first, second);
+  }
 }
 
 // Bytes from memory to shared memory; they complete the barrier's phase.
@@ -73,113 +120,200 @@ __device__ inline int load_acquire(const int* p) {
 }
 
 // The block whose share holds this step, and where a block's share begins.
-__device__ inline int64_t block_of(const Plan& p, int64_t at) { return ((at + 1) * p.blocks - 1) / p.total; }
-__device__ inline int64_t share(const Plan& p, int64_t block) { return p.total * block / p.blocks; }
+__device__ inline int block_of(const Plan& p, int at) { return static_cast<int>(((int64_t{at} + 1) * p.blocks - 1) / p.total); }
+__device__ inline int share(const Plan& p, int block) { return static_cast<int>(int64_t{p.total} * block / p.blocks); }
 
 __device__ inline float act(float g, bool gelu) {
-  return g / (1.0f + __expf(gelu ? -1.5957691216057308f * (g + 0.044715f * g * g * g) : -g));
+  const float power = gelu ? -1.5957691216057308f * (g + 0.044715f * g * g * g) : -g;
+  return __fdividef(g, 1.0f + __expf(fminf(power, 80.0f)));
 }
 
-// One value of a tile on its way out.
-__device__ inline void put(const MixedArgs& a, int64_t token, int64_t row, float v) {
-  if (a.bias) v += a.bias[row];
-  const int64_t at = token * a.out_stride + row;
-  if (a.narrow_out) {
-    __nv_bfloat16* out = reinterpret_cast<__nv_bfloat16*>(a.out) + at;
-    *out = __float2bfloat16_rn(a.accumulate ? __bfloat162float(*out) + v : v);
-  } else {
-    float* out = reinterpret_cast<float*>(a.out) + at;
-    *out = a.accumulate ? *out + v : v;
-  }
-}
+// A thread's part of 16 rows of x by its warp's rows of weights: [which eight rows of x][which product]. Of a
+// float4: the first two are neighbouring rows of x, for one row of weights; the others eight rows of weights further.
+struct Part {
+  float4 v[2][2];
+};
 
-// A thread's values of eight rows of x (t): of both its products.
+// What a warp's rows of a tile get: their bias, and where they go.
 template <int N>
-__device__ inline void put_values(const MixedArgs& a, int64_t row_tile, int64_t m_tile, int t, const float4& first, const float4& second) {
-  const int lane = threadIdx.x % 32, group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
-  const float u[4] = {first.x, first.y, first.z, first.w}, v[4] = {second.x, second.y, second.z, second.w};
-  const int64_t token = m_tile * N + 8 * t + 2 * (lane % 4);
-  const int inside = warp * 16 + lane / 4;
+class Way {
+ public:
+  __device__ Way(const Args& args, int row_tile, int m_tile, float* desk)
+      : a_(args.a), desk_(desk + threadIdx.x / 32 * desk_floats), even_(args.p.even), token_(int64_t{m_tile} * N), lane_(threadIdx.x % 32) {
+    const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
+    row_ = int64_t{row_tile} * (a_.glu ? 128 : 256) + group * (a_.glu ? 64 : 128) + warp * 16;
 #pragma unroll
-  for (int e = 0; e < 4; ++e) {
-    if (token + e % 2 >= a.m) continue;
-    const int at = inside + e / 2 * 8;
-    if (a.glu) {
-      const int64_t row = row_tile * 128 + group * 64 + at;
-      if (row >= a.n) continue;
-      const float gate = a.bias ? u[e] + a.bias[row] : u[e], up = a.up_bias ? v[e] + a.up_bias[row] : v[e];
-      MixedArgs plain = a;
-      plain.bias = nullptr;
-      put(plain, token + e % 2, row, act(gate, a.glu == static_cast<int32_t>(Glu::gelu_tanh)) * up);
-    } else {
-      const int64_t row = row_tile * 256 + group * 128 + at;
-      if (row < a.n) put(a, token + e % 2, row, u[e]);
-      if (row + 64 < a.n) put(a, token + e % 2, row + 64, v[e]);
+    for (int i = 0; i < 4; ++i) {
+      const int64_t row = row_ + lane_ / 4 + i % 2 * 8 + (a_.glu ? 0 : i / 2 * 64);
+      const float* from = a_.glu && i / 2 ? a_.up_bias : a_.bias;
+      bias_[i] = from && row < a_.n ? from[row] : 0.0f;
     }
   }
-}
 
-// The copying warp's thread: every step of the block's share, stage after stage.
+  // Rows [16 c, 16 c + 16) of x. The warp turns them around in shared memory, so that neighbours are stored together.
+  __device__ void out(int c, const Part& p) const {
+    const int j = lane_ % 4, g = lane_ / 4;
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+      const float u[4] = {p.v[t][0].x, p.v[t][0].y, p.v[t][0].z, p.v[t][0].w}, v[4] = {p.v[t][1].x, p.v[t][1].y, p.v[t][1].z, p.v[t][1].w};
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        float* to = desk_ + (8 * t + 2 * j + e % 2) * desk_stride + g + e / 2 * 8;
+        const float first = u[e] + bias_[e / 2], second = v[e] + bias_[2 + e / 2];
+        if (a_.glu) {
+          to[0] = act(first, a_.glu == static_cast<int32_t>(Glu::gelu_tanh)) * second;
+        } else {
+          to[0] = first;
+          to[16] = second;
+        }
+      }
+    }
+    __syncwarp();
+    if (a_.glu)
+      store<2>(16 * c, lane_ / 4, lane_ % 4 * 4, row_ + lane_ % 4 * 4);
+    else
+      store<4>(16 * c, lane_ / 8, lane_ % 8 * 4, row_ + lane_ % 4 * 4 + lane_ % 8 / 4 * 64);
+    __syncwarp();
+  }
+
+ private:
+  // Four neighbouring rows of weights, of `times` rows of x.
+  template <int times>
+  __device__ void store(int begin, int first, int at, int64_t row) const {
+    constexpr int step = 16 / times;
+    const bool whole = even_ && row + 4 <= a_.n;
+    float4 v[times], before[times];
+#pragma unroll
+    for (int i = 0; i < times; ++i) {
+      v[i] = *reinterpret_cast<const float4*>(desk_ + (first + i * step) * desk_stride + at);
+      const int64_t token = token_ + begin + first + i * step;
+      if (!a_.accumulate || !whole || token >= a_.m) continue;
+      const int64_t to = token * a_.out_stride + row;
+      if (a_.narrow_out) {
+        const uint2 q = *reinterpret_cast<const uint2*>(static_cast<const __nv_bfloat16*>(a_.out) + to);
+        before[i] = make_float4(__uint_as_float(q.x << 16), __uint_as_float(q.x & 0xffff0000u), __uint_as_float(q.y << 16), __uint_as_float(q.y & 0xffff0000u));
+      } else {
+        before[i] = *reinterpret_cast<const float4*>(static_cast<const float*>(a_.out) + to);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < times; ++i) {
+      const int64_t token = token_ + begin + first + i * step, to = token * a_.out_stride + row;
+      if (token >= a_.m) continue;
+      if (!whole) {
+        const float each[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
+        for (int e = 0; e < 4 && row + e < a_.n; ++e) {
+          if (a_.narrow_out) {
+            __nv_bfloat16* out = static_cast<__nv_bfloat16*>(a_.out) + to + e;
+            *out = __float2bfloat16_rn(a_.accumulate ? __bfloat162float(*out) + each[e] : each[e]);
+          } else {
+            float* out = static_cast<float*>(a_.out) + to + e;
+            *out = a_.accumulate ? *out + each[e] : each[e];
+          }
+        }
+        continue;
+      }
+      if (a_.accumulate) v[i] = make_float4(before[i].x + v[i].x, before[i].y + v[i].y, before[i].z + v[i].z, before[i].w + v[i].w);
+      if (a_.narrow_out) {
+        const __nv_bfloat162 low = __floats2bfloat162_rn(v[i].x, v[i].y), high = __floats2bfloat162_rn(v[i].z, v[i].w);
+        *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(a_.out) + to) =
+            make_uint2(*reinterpret_cast<const uint32_t*>(&low), *reinterpret_cast<const uint32_t*>(&high));
+      } else {
+        *reinterpret_cast<float4*>(static_cast<float*>(a_.out) + to) = v[i];
+      }
+    }
+  }
+
+  const MixedArgs& a_;
+  float* const desk_;
+  const bool even_;
+  const int64_t token_;
+  const int lane_;
+  int64_t row_;
+  float bias_[4];
+};
+
+// Where a block's share stands: the tile and its step.
+struct Place {
+  int row_tile, m_tile, step;
+  __device__ Place(const Plan& p, int at) : row_tile(at / p.steps / p.m_tiles), m_tile(at / p.steps % p.m_tiles), step(at % p.steps) {}
+  __device__ bool next(const Plan& p) {  // whether another tile begins
+    if (++step < p.steps) return false;
+    step = 0;
+    if (++m_tile == p.m_tiles) m_tile = 0, ++row_tile;
+    return true;
+  }
+};
+
+// The copying warp: every step of the block's share, stage after stage. A lane for each slot of weights, and two
+// for the rows of x.
 template <Codes codes, int N>
 __device__ void fetch(const Args& args, uint32_t ring, uint32_t full, uint32_t empty) {
   const MixedArgs& a = args.a;
   const Plan& p = args.p;
-  const int64_t begin = share(p, blockIdx.x), end = share(p, blockIdx.x + 1);
-  constexpr int units = step_k / static_cast<int>(unit_of(codes));  // of a stage
+  const int lane = threadIdx.x % 32;
+  const int count = share(p, blockIdx.x + 1) - share(p, blockIdx.x);
   const int64_t last_tile = up(a.l.rows, row_block) / tile_rows - 1;
-  const auto weights = [&](int64_t at, int stage) {
-    const int64_t tile = at / p.steps, step = at % p.steps, row_tile = tile / p.m_tiles;
-    const uint32_t to = ring + static_cast<uint32_t>(stage) * p.stage_bytes + N * step_k * 2, barrier = full + 8 * stage;
-    barrier_expect(barrier, N * step_k * 2 + slots * p.slot_bytes);
-    for (int s = 0; s < slots; ++s) {
-      const bool second = a.glu && s / 4 % 2;
-      const int64_t rows = a.glu ? row_tile * 8 + s / 8 * 4 + s % 4 + (second ? a.up_row / tile_rows : 0) : row_tile * slots + s;
-      const unsigned char* from = (second ? a.high : a.low) + (min(rows, last_tile) * a.l.units + step * units) * a.l.block_bytes;
-      copy_bytes(to + s * p.slot_bytes, from, p.slot_bytes, barrier);
-    }
+  const bool weights = lane < slots, rows = lane >= slots && lane < slots + 2, second = a.glu && lane / 4 % 2;
+  const uint32_t to = ring + (weights ? N * step_k * 2 + lane * p.slot_bytes : (lane - slots) * N * 128);
+  const auto from = [&](const Place& at) {
+    if (rows) return a.x + ((at.step * int64_t{2} + lane - slots) * p.m_tiles + at.m_tile) * N * 128;
+    const int64_t tile = a.glu ? at.row_tile * 8 + lane / 8 * 4 + lane % 4 + (second ? a.up_row / tile_rows : 0) : at.row_tile * slots + lane;
+    return (second ? a.high : a.low) + min(tile, last_tile) * a.l.units * a.l.block_bytes + int64_t{at.step} * p.slot_bytes;
   };
-  const auto rows = [&](int64_t at, int stage) {
-    const int64_t tile = at / p.steps, step = at % p.steps, m_tile = tile % p.m_tiles;
-    const uint32_t to = ring + static_cast<uint32_t>(stage) * p.stage_bytes, barrier = full + 8 * stage;
-    for (int half = 0; half < 2; ++half)
-      copy_bytes(to + half * N * 128, a.x + ((step * 2 + half) * p.m_tiles + m_tile) * N * 128, N * 128, barrier);
-  };
-  const int64_t early = min(end - begin, int64_t{p.stages});
-  for (int64_t i = 0; i < early; ++i) weights(begin + i, static_cast<int>(i));  // nothing that runs still writes them
+  const int64_t stride = rows ? int64_t{2} * p.m_tiles * N * 128 : p.slot_bytes;
+  const int bytes = rows ? N * 128 : p.slot_bytes, all = N * step_k * 2 + slots * p.slot_bytes;
+  const int early = min(count, p.stages);
+  Place at(p, share(p, blockIdx.x));
+  const Place begin = at;
+  if (lane == 0)
+    for (int i = 0; i < early; ++i) barrier_expect(full + 8 * i, all);
+  __syncwarp();
+  const unsigned char* source = from(at);
+  for (int i = 0; i < early; ++i) {  // nothing that runs still writes weights
+    if (weights) copy_bytes(to + i * p.stage_bytes, source, bytes, full + 8 * i);
+    source = at.next(p) ? from(at) : source + stride;
+  }
   wait_inputs();
-  for (int64_t i = 0; i < early; ++i) rows(begin + i, static_cast<int>(i));
+  at = begin;
+  source = from(at);
+  for (int i = 0; i < early; ++i) {
+    if (rows) copy_bytes(to + i * p.stage_bytes, source, bytes, full + 8 * i);
+    source = at.next(p) ? from(at) : source + stride;
+  }
   int stage = 0, turn = 0;
-  for (int64_t at = begin + early; at < end; ++at) {
+  for (int i = early; i < count; ++i) {
     barrier_wait(empty + 8 * stage, turn);
-    weights(at, stage);
-    rows(at, stage);
+    if (lane == 0) barrier_expect(full + 8 * stage, all);
+    __syncwarp();
+    if (weights || rows) copy_bytes(to + stage * p.stage_bytes, source, bytes, full + 8 * stage);
+    source = at.next(p) ? from(at) : source + stride;
     if (++stage == p.stages) stage = 0, turn ^= 1;
   }
 }
 
-template <Codes codes, int N>
-__device__ void multiply(const Args& args, const unsigned char* ring, uint32_t full, uint32_t empty) {
+template <Codes codes, int N, bool mins>
+__device__ void multiply(const Args& args, const unsigned char* ring, float* desk, uint32_t full, uint32_t empty) {
   const MixedArgs& a = args.a;
   const Plan& p = args.p;
   constexpr int R = N / 2, steps = steps_of(codes);
   const int lane = threadIdx.x % 32, j = lane % 4, slot = threadIdx.x / 128 * 8 + threadIdx.x / 32 % 4;
   const int sub = a.l.sub, scale_bytes = static_cast<int>(a.l.scale_bytes), block_bytes = static_cast<int>(a.l.block_bytes);
-  const bool has_min = a.l.has_min;
-  const int64_t begin = share(p, blockIdx.x), end = share(p, blockIdx.x + 1);
+  const int begin = share(p, blockIdx.x), end = share(p, blockIdx.x + 1);
   float4* const partials = reinterpret_cast<float4*>(a.partials);
-  constexpr int64_t partial = int64_t{N / 8} * 2 * consumers;  // of float4
+  constexpr int partial = N / 8 * 2 * consumers;  // of float4
   float sums[2][R];
   int stage = 0, turn = 0, before = -1;  // `before`: the stage to give back
   wait_inputs();
-  for (int64_t at = begin; at < end;) {
-    const int64_t tile = at / p.steps, k_begin = at % p.steps, k_end = min(p.steps, k_begin + end - at);
-    for (int64_t k = k_begin; k < k_end; ++k) {
+  for (int at = begin; at < end;) {
+    const int tile = at / p.steps, k_begin = at % p.steps, k_end = min(p.steps, k_begin + end - at);
+    for (int k = k_begin; k < k_end; ++k) {
       const unsigned char* here = ring + stage * p.stage_bytes;
       const uint32_t x = shared_address(here);
       const unsigned char* w = here + N * step_k * 2 + slot * p.slot_bytes;
       barrier_wait(full + 8 * stage, turn);
       uint32_t operand[2][2][4];
-      float scale[2][2], min[2][2] = {};
+      Scale<mins> scale[2][2];
       uint4 code[2][2];
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
@@ -192,20 +326,17 @@ __device__ void multiply(const Args& args, const unsigned char* ring, uint32_t f
         if (in_unit * sub % steps == 0) {
 #pragma unroll
           for (int s = 0; s < 4; ++s) {
-            const float* scales = reinterpret_cast<const float*>(w + s / 2 * 4 * p.slot_bytes + u * block_bytes + 64 * tile_rows +
-                                                                 (lane / 4 + s % 2 * 8) * scale_bytes) +
-                                  in_unit * sub / steps;
-            scale[s / 2][s % 2] = scales[0];
-            if (has_min) min[s / 2][s % 2] = scales[sub];
+            const unsigned char* scales = w + s / 2 * 4 * p.slot_bytes + u * block_bytes + 64 * tile_rows + (lane / 4 + s % 2 * 8) * scale_bytes;
+            scale[s / 2][s % 2].load(reinterpret_cast<const float*>(scales) + in_unit * sub / steps, sub);
           }
         }
         uint32_t(&mine)[2][4] = operand[i % 2];
 #pragma unroll
         for (int s = 0; s < 4; ++s) {
           uint32_t first, second;
-          widen<codes>(code[s / 2][s % 2], in_unit, a.l.zero, first, second);
-          mine[s / 2][s % 2] = scaled(first, scale[s / 2][s % 2], min[s / 2][s % 2]);
-          mine[s / 2][2 + s % 2] = scaled(second, scale[s / 2][s % 2], min[s / 2][s % 2]);
+          widen_fast<codes>(code[s / 2][s % 2], in_unit, a.l.zero, first, second);
+          mine[s / 2][s % 2] = scale[s / 2][s % 2](first);
+          mine[s / 2][2 + s % 2] = scale[s / 2][s % 2](second);
         }
         const uint64_t rows = turned_rows(x + i / 4 * N * 128 + i % 4 * 32);
         const int more = k > k_begin || i > 0;
@@ -225,14 +356,26 @@ __device__ void multiply(const Args& args, const unsigned char* ring, uint32_t f
     at += k_end - k_begin;
     if (at == end) let_next_start();
     if (k_begin == 0 && k_end == p.steps) {
+      const Way<N> way(args, tile / p.m_tiles, tile % p.m_tiles, desk);
+      // One loop, though registers have no index: laid out flat, its code would come from memory for every tile.
+#pragma unroll 1
+      for (int c = 0; c < N / 16; ++c) {
+        Part part;
 #pragma unroll
-      for (int t = 0; t < N / 8; ++t)
-        put_values<N>(a, tile / p.m_tiles, tile % p.m_tiles, t, make_float4(sums[0][4 * t], sums[0][4 * t + 1], sums[0][4 * t + 2], sums[0][4 * t + 3]),
-                      make_float4(sums[1][4 * t], sums[1][4 * t + 1], sums[1][4 * t + 2], sums[1][4 * t + 3]));
+        for (int n = 0; n < N / 16; ++n) {
+          if (n != c) continue;
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float* v = &sums[i % 2][8 * n + i / 2 * 4];
+            part.v[i / 2][i % 2] = make_float4(v[0], v[1], v[2], v[3]);
+          }
+        }
+        way.out(c, part);
+      }
       continue;
     }
     // The tile is shared: the first of its blocks is at its end here, the others at their beginning.
-    float4* to = partials + (2 * int64_t{blockIdx.x} + (k_begin == 0)) * partial + threadIdx.x;
+    float4* to = partials + int64_t{2 * static_cast<int>(blockIdx.x) + (k_begin == 0)} * partial + threadIdx.x;
 #pragma unroll
     for (int t = 0; t < N / 8; ++t)
 #pragma unroll
@@ -246,25 +389,29 @@ __device__ void multiply(const Args& args, const unsigned char* ring, uint32_t f
     }
   }
   // Shared tiles: that of the block's beginning, and that of its end.
-  const int64_t first_tile = begin / p.steps, last_tile = (end - 1) / p.steps;
-  for (int64_t tile = first_tile; tile <= last_tile; tile += max(last_tile - first_tile, int64_t{1})) {
-    const int64_t from = block_of(p, tile * p.steps), blocks = block_of(p, (tile + 1) * p.steps - 1) - from + 1, rank = blockIdx.x - from;
+  const int first_tile = begin / p.steps, last_tile = (end - 1) / p.steps;
+  for (int tile = first_tile; tile <= last_tile; tile += max(last_tile - first_tile, 1)) {
+    const int from = block_of(p, tile * p.steps), blocks = block_of(p, (tile + 1) * p.steps - 1) - from + 1, rank = static_cast<int>(blockIdx.x) - from;
     if (blocks == 1) continue;
     if (threadIdx.x == 0)
       while (load_acquire(a.counters + from) < blocks) {
       }
     group_sync(sums_barrier, consumers);
-    for (int t = static_cast<int>(rank * (N / 8) / blocks); t < static_cast<int>((rank + 1) * (N / 8) / blocks); ++t) {
-      float4 v[2] = {};
-      for (int64_t b = 0; b < blocks; ++b) {
-        const float4* one = partials + (2 * (from + b) + (b == 0)) * partial + 2 * t * consumers + threadIdx.x;
+    const Way<N> way(args, tile / p.m_tiles, tile % p.m_tiles, desk);
+#pragma unroll 1
+    for (int c = rank * (N / 16) / blocks; c < (rank + 1) * (N / 16) / blocks; ++c) {
+      Part part{};
+#pragma unroll 4
+      for (int b = 0; b < blocks; ++b) {
+        const float4* one = partials + int64_t{2 * (from + b) + (b == 0)} * partial + 4 * c * consumers + threadIdx.x;
 #pragma unroll
-        for (int s = 0; s < 2; ++s) {
-          const float4 more = __ldcg(one + s * consumers);
-          v[s].x += more.x, v[s].y += more.y, v[s].z += more.z, v[s].w += more.w;
+        for (int i = 0; i < 4; ++i) {
+          const float4 more = __ldcg(one + i * consumers);
+          float4& v = part.v[i / 2][i % 2];
+          v = make_float4(v.x + more.x, v.y + more.y, v.z + more.z, v.w + more.w);
         }
       }
-      put_values<N>(a, tile / p.m_tiles, tile % p.m_tiles, t, v[0], v[1]);
+      way.out(c, part);
     }
     group_sync(sums_barrier, consumers);
     // The last of them to be done leaves zero for the next product.
@@ -272,7 +419,7 @@ __device__ void multiply(const Args& args, const unsigned char* ring, uint32_t f
   }
 }
 
-template <Codes codes, int N>
+template <Codes codes, int N, bool mins>
 __global__ void __launch_bounds__(threads, 1) mixed_product(__grid_constant__ const Args args) {
 #if __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char room[];
@@ -290,52 +437,53 @@ __global__ void __launch_bounds__(threads, 1) mixed_product(__grid_constant__ co
   unsigned char* ring = room + skew;
   if (threadIdx.x >= consumers) {
     fewer_registers<40>();
-    if (threadIdx.x == consumers) fetch<codes, N>(args, shared_address(ring), full, empty);
+    if (threadIdx.x < consumers + 32) fetch<codes, N>(args, shared_address(ring), full, empty);
   } else {
     more_registers<232>();
-    multiply<codes, N>(args, ring, full, empty);
+    multiply<codes, N, mins>(args, ring, reinterpret_cast<float*>(ring + args.p.stages * args.p.stage_bytes), full, empty);
   }
 #endif
 }
 
 int64_t stage_bytes_of(const Piece& l, int64_t n) { return up(n * step_k * 2 + slots * (step_k / unit_of(l.codes)) * l.block_bytes, 1024); }
 
-template <Codes codes, int N>
+template <Codes codes, int N, bool mins>
 void start(Context* c, const MixedArgs& a, PluginStatus* status) {
   Plan p{};
   p.m_tiles = static_cast<int32_t>(blocks(a.m, N));
   p.row_tiles = static_cast<int32_t>(blocks(a.n, a.glu ? 128 : 256));
-  p.steps = a.l.k_padded / step_k;
-  p.tiles = int64_t{p.m_tiles} * p.row_tiles;
-  p.total = p.tiles * p.steps;
+  p.steps = static_cast<int32_t>(a.l.k_padded / step_k);
+  const int32_t tiles = p.m_tiles * p.row_tiles;
+  p.total = tiles * p.steps;
   // At least a quarter of a tile's steps a block, and four: more blocks' sums take longer than they save.
-  const int64_t most = std::max<int64_t>(1, p.total / std::max<int64_t>(4, p.steps / 4));
-  p.blocks = static_cast<int32_t>(std::min<int64_t>({c->multiprocessors, mixed_blocks, most}));
-  if (p.tiles <= c->multiprocessors && p.tiles * 10 >= int64_t{c->multiprocessors} * 9) p.blocks = static_cast<int32_t>(p.tiles);
+  p.blocks = std::min({c->multiprocessors, static_cast<int32_t>(mixed_blocks), std::max(1, p.total / std::max(4, p.steps / 4))});
+  if (tiles <= c->multiprocessors && tiles * 10 >= c->multiprocessors * 9) p.blocks = tiles;
   p.slot_bytes = static_cast<int32_t>(step_k / unit_of(codes) * a.l.block_bytes);
   p.stage_bytes = static_cast<int32_t>(stage_bytes_of(a.l, N));
-  p.stages = static_cast<int32_t>(std::min<int64_t>(most_stages, (static_cast<int64_t>(c->block_shared) - 2048) / p.stage_bytes));
-  const size_t shared = static_cast<size_t>(p.stages) * static_cast<size_t>(p.stage_bytes) + 1024;
-  if (!allow_shared(c, reinterpret_cast<const void*>(mixed_product<codes, N>), c->block_shared - 1024, status)) return;
-  launch(c, mixed_product<codes, N>, Shape{dim3(static_cast<unsigned>(p.blocks)), dim3(threads), shared}, Args{a, p});
+  p.even = a.out_stride % 4 == 0 && reinterpret_cast<uintptr_t>(a.out) % (a.narrow_out ? 8 : 16) == 0;
+  p.stages = static_cast<int32_t>(std::min<int64_t>(most_stages, (static_cast<int64_t>(c->block_shared) - 2048 - desk_bytes) / p.stage_bytes));
+  const size_t shared = static_cast<size_t>(p.stages) * static_cast<size_t>(p.stage_bytes) + desk_bytes + 1024;
+  if (!allow_shared(c, reinterpret_cast<const void*>(mixed_product<codes, N, mins>), c->block_shared - 1024, status)) return;
+  launch(c, mixed_product<codes, N, mins>, Shape{dim3(static_cast<unsigned>(p.blocks)), dim3(threads), shared}, Args{a, p});
 }
 
-template <Codes codes>
+template <Codes codes, bool mins>
 void start(Context* c, const MixedArgs& a, PluginStatus* status) {
   const int64_t n = mixed_rows(a.m);
-  n == 64 ? start<codes, 64>(c, a, status) : n == 96 ? start<codes, 96>(c, a, status) : start<codes, 128>(c, a, status);
+  n == 64 ? start<codes, 64, mins>(c, a, status) : n == 96 ? start<codes, 96, mins>(c, a, status) : start<codes, 128, mins>(c, a, status);
 }
 
 }  // namespace
 
 bool mixed_possible(const Context& c, const Piece& l, int64_t m) {
-  return c.capability == 90 && l.tiled && m > few_rows && m <= mixed_most_rows && static_cast<int64_t>(c.block_shared) - 2048 >= 2 * stage_bytes_of(l, mixed_rows(m));
+  return c.capability == 90 && l.tiled && m > few_rows && m <= mixed_most_rows && static_cast<int64_t>(c.block_shared) - 2048 - desk_bytes >= 2 * stage_bytes_of(l, mixed_rows(m));
 }
 
 void mixed(Context* c, const MixedArgs& a, PluginStatus* status) {
-  if (a.l.codes == Codes::u4) return start<Codes::u4>(c, a, status);
-  if (a.l.codes == Codes::e4m3) return start<Codes::e4m3>(c, a, status);
-  start<Codes::i8>(c, a, status);
+  const bool mins = a.l.has_min;
+  if (a.l.codes == Codes::u4) return mins ? start<Codes::u4, true>(c, a, status) : start<Codes::u4, false>(c, a, status);
+  if (a.l.codes == Codes::i8) return mins ? start<Codes::i8, true>(c, a, status) : start<Codes::i8, false>(c, a, status);
+  start<Codes::e4m3, false>(c, a, status);  // which never has mins
 }
 
 }  // namespace orlop::cuda

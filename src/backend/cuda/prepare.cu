@@ -164,15 +164,14 @@ __global__ void __launch_bounds__(threads) rows(RowsArgs a) {
     } else {
       uint32_t bytes[2] = {};
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const float scaled = inverse == 0.0f ? 0.0f : v[c][i] * inverse;
-        uint32_t code;
-        if constexpr (elem == Elem::i8) {
-          code = static_cast<uint32_t>(__float2int_rn(scaled)) & 255;
-        } else {
-          code = __nv_cvt_float_to_fp8(scaled, __NV_SATFINITE, __NV_E4M3);
-        }
-        bytes[i / 4] |= code << i % 4 * 8;
+      for (int i = 0; i < 8; ++i) v[c][i] = inverse == 0.0f ? 0.0f : v[c][i] * inverse;
+      if constexpr (elem == Elem::i8) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) bytes[i / 4] |= (static_cast<uint32_t>(__float2int_rn(v[c][i])) & 255) << i % 4 * 8;
+      } else {
+#pragma unroll
+        for (int i = 0; i < 8; i += 2)
+          bytes[i / 4] |= uint32_t{__nv_cvt_float2_to_fp8x2(make_float2(v[c][i], v[c][i + 1]), __NV_SATFINITE, __NV_E4M3)} << i % 4 * 8;
       }
       *reinterpret_cast<uint2*>(a.to + row * a.k_padded + at) = make_uint2(bytes[0], bytes[1]);
     }
@@ -186,7 +185,7 @@ bool start_rows(Context* c, const RowsArgs& a) {
     return true;
   };
   if (a.k_padded <= 2048) return go(rows<elem, X, 256, 1>, 256);
-  if (a.k_padded <= 4096) return go(rows<elem, X, 512, 1>, 512);
+  if (a.k_padded <= 4096) return go(rows<elem, X, 256, 2>, 256);
   if (a.k_padded <= 8192) return go(rows<elem, X, 512, 2>, 512);
   if (a.k_padded <= 16384) return go(rows<elem, X, 512, 4>, 512);
   if (a.k_padded <= 32768) return go(rows<elem, X, 1024, 4>, 1024);
@@ -214,9 +213,9 @@ __device__ void raw8(const FinishArgs& a, int64_t row, int64_t column, bool whol
 }
 
 __device__ inline float activate(float g, bool gelu) {
-  if (!gelu) return g / (1.0f + __expf(-g));
-  // g (1 + tanh u) / 2 = g / (1 + e^(-2 u))
-  return g / (1.0f + __expf(-1.5957691216057308f * (g + 0.044715f * g * g * g)));
+  // gelu: g (1 + tanh u) / 2 = g / (1 + e^(-2 u))
+  const float power = gelu ? -1.5957691216057308f * (g + 0.044715f * g * g * g) : -g;
+  return __fdividef(g, 1.0f + __expf(fminf(power, 80.0f)));  // whose divisor stays below 2^126
 }
 
 // Eight columns of a row, a thread.
