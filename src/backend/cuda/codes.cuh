@@ -18,6 +18,13 @@ __device__ inline uint32_t times(uint32_t a, uint32_t b) {
 }
 __device__ inline uint32_t word_of(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
+// (a & mask) | bits, in one instruction.
+__device__ inline uint32_t masked(uint32_t a, uint32_t mask, uint32_t bits) {
+  uint32_t v;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(v) : "r"(a), "r"(mask), "r"(bits));
+  return v;
+}
+
 constexpr int steps_of(Codes codes) { return static_cast<int>(unit_of(codes)) / 16; }
 
 // Elements 0, 1 and 2, 3 of step i.
@@ -30,8 +37,8 @@ __device__ inline void widen(const uint4& v, int i, int32_t zero, uint32_t& firs
     // Seven bits below those of 128 are the bf16 number 128 + them; the sign below them makes it 256, so that
     // what is left of the difference is the code.
     const uint32_t w = word_of(v, i), low = __byte_perm(w, 0, 0x4140), high = __byte_perm(w, 0, 0x4342);
-    first = less((low & 0x007f007fu) | 0x43004300u, (low & 0x00800080u) | 0x43004300u);
-    second = less((high & 0x007f007fu) | 0x43004300u, (high & 0x00800080u) | 0x43004300u);
+    first = less(masked(low, 0x007f007fu, 0x43004300u), masked(low, 0x00800080u, 0x43004300u));
+    second = less(masked(high, 0x007f007fu, 0x43004300u), masked(high, 0x00800080u, 0x43004300u));
   } else if constexpr (codes == Codes::e4m3) {
     // Exponent and mantissa where bf16 has them are the number over 2^120.
     const uint32_t w = word_of(v, i), low = __byte_perm(w, 0, 0x1404), high = __byte_perm(w, 0, 0x3424);
@@ -40,8 +47,8 @@ __device__ inline void widen(const uint4& v, int i, int32_t zero, uint32_t& firs
   } else {
     // A nibble below the bits of 128 is the bf16 number 128 + code; what is taken off is exact too.
     const uint32_t w = word_of(v, i / 2) >> (i % 2 * 8), off = 0x43004300u + static_cast<uint32_t>(zero) * 0x10001u;
-    first = less((w & 0x000f000fu) | 0x43004300u, off);
-    second = less((w >> 4 & 0x000f000fu) | 0x43004300u, off);
+    first = less(masked(w, 0x000f000fu, 0x43004300u), off);
+    second = less(masked(w >> 4, 0x000f000fu, 0x43004300u), off);
   }
 }
 

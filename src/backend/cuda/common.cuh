@@ -33,7 +33,8 @@ class Launches {
  public:
   void add(const void* kernel, const Shape& shape, const void* const* params, const size_t* sizes, int count);
   void add(Library library, const void* args, size_t size);
-  void allow_early(bool yes) { early_ = yes; }  // kernels beside those before them
+  // early: kernels may begin beside those before them; shared: bytes that a block may have.
+  void set(bool early, size_t shared) { early_ = early, block_shared_ = shared; }
   void run(cudaStream_t stream, PluginStatus* status);  // all that wait
   void clear();                                         // graphs too
 
@@ -50,12 +51,15 @@ class Launches {
     std::vector<uint64_t> list;
     cudaGraphExec_t graph = nullptr;
   };
-  void start(cudaStream_t stream, PluginStatus* status) const;
-  bool capture(cudaStream_t stream, cudaGraphExec_t* graph) const;
+  bool prepare(const void* kernel, PluginStatus* status);
+  void start(cudaStream_t stream, PluginStatus* status);
+  bool capture(cudaStream_t stream, cudaGraphExec_t* graph);
   std::vector<uint64_t> list_;
   int count_ = 0;
   bool lost_ = false;  // a kernel did not fit into memory
   bool early_ = false;
+  size_t block_shared_ = 0;
+  std::vector<const void*> prepared_;
   std::vector<Known> known_;
   uint64_t clock_ = 0;
 };
@@ -125,11 +129,14 @@ void launch(Context* c, Library library, const Args& args) {
   c->launches.add(library, &args, sizeof args);
 }
 
-// Allows a kernel more than 48 KB of dynamic shared memory; once for each kernel.
-inline bool allow_shared(Context* c, const void* kernel, size_t bytes, PluginStatus* status) {
-  const Here here(c, status);
-  return here && good(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-                      "shared memory of a kernel", status);
+// Whether a kernel may have so much dynamic shared memory; the list allows it as much as there is.
+inline bool allow_shared(Context* c, const void*, size_t bytes, PluginStatus* status) {
+  if (bytes <= c->block_shared) return true;
+  if (status->code == 0) {
+    status->code = -5;
+    std::snprintf(status->text, sizeof status->text, "a kernel needs %zu bytes of shared memory, this GPU has %zu", bytes, c->block_shared);
+  }
+  return false;
 }
 
 // Every kernel calls it before it reads what an earlier one wrote, or writes at all: until then the kernels

@@ -36,7 +36,7 @@ void open(int32_t index, bool fast, Context** out, GpuInfo* info, PluginStatus* 
   c->capability = 10 * p.major + p.minor;
   c->block_shared = p.sharedMemPerBlockOptin;
   c->fast = fast;
-  c->launches.allow_early(p.major >= 9);
+  c->launches.set(p.major >= 9, p.sharedMemPerBlockOptin);
   {
     const Here here(c, status);
     if (!here || !good(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "cudaStreamCreate", status) ||

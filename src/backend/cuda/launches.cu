@@ -43,7 +43,21 @@ void Launches::add(const void* kernel, const Shape& s, const void* const* params
 
 void Launches::add(Library library, const void* args, size_t size) { put({nullptr, library, {}, {}, 0, 1, 0}, &args, &size, 1); }
 
-void Launches::start(cudaStream_t stream, PluginStatus* status) const {
+// A multiprocessor's memory is split anew between cache and shared memory only when nothing runs there: one
+// split for all kernels lets each begin beside the one before it.
+bool Launches::prepare(const void* kernel, PluginStatus* status) {
+  if (std::find(prepared_.begin(), prepared_.end(), kernel) != prepared_.end()) return true;
+  cudaFuncAttributes now;
+  if (!good(cudaFuncGetAttributes(&now, kernel), "looking at a kernel", status) ||
+      !good(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "a kernel's shared memory", status) ||
+      !good(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(block_shared_ - now.sharedSizeBytes)),
+            "a kernel's shared memory", status))
+    return false;
+  prepared_.push_back(kernel);
+  return true;
+}
+
+void Launches::start(cudaStream_t stream, PluginStatus* status) try {
   for (size_t at = 0; at < list_.size() && status->code == 0;) {
     Head head;
     std::memcpy(&head, &list_[at], sizeof head);
@@ -60,6 +74,7 @@ void Launches::start(cudaStream_t stream, PluginStatus* status) const {
       head.library(stream, params[0], status);
       continue;
     }
+    if (!prepare(head.kernel, status)) return;
     cudaLaunchAttribute attributes[2] = {};
     attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[0].val.programmaticStreamSerializationAllowed = 1;
@@ -76,9 +91,12 @@ void Launches::start(cudaStream_t stream, PluginStatus* status) const {
     config.numAttrs = (early_ ? 1 : 0) + (head.cluster > 1 ? 1 : 0);
     good(cudaLaunchKernelExC(&config, head.kernel, params), "starting a kernel", status);
   }
+} catch (const std::bad_alloc&) {
+  status->code = -6;
+  std::snprintf(status->text, sizeof status->text, "no host memory for the list of kernels");
 }
 
-bool Launches::capture(cudaStream_t stream, cudaGraphExec_t* exec) const {
+bool Launches::capture(cudaStream_t stream, cudaGraphExec_t* exec) {
   cudaGraph_t graph = nullptr;
   PluginStatus status;
   if (cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess) return false;

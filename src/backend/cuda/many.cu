@@ -201,7 +201,10 @@ class Many {
 }  // namespace
 
 bool matmul_many(Context* c, const MatmulArgs& a, PluginStatus* status) try {
-  if (!c->fast || a.m <= few_rows || a.desc->compute == Compute::fp32) return false;
+  if (!c->fast || a.m <= plain_rows || a.desc->compute == Compute::fp32) return false;
+  if (a.m <= few_rows)
+    for (const Pieces all(*a.desc); const Piece& l : all.piece)
+      if (&l < all.piece + all.count && l.codes != Codes::bf16) return false;
   Products* p = products(c);
   return p && Many(c, p, a).run(status);
 } catch (const std::bad_alloc&) {

@@ -95,7 +95,7 @@ void matmul(Context* c, const MatmulArgs& given, PluginStatus* status) {
   auto* work = static_cast<unsigned char*>(a.workspace);
   const bool fp32 = d.compute == Compute::fp32, gated = d.glu != Glu::none;
   const auto* packed = static_cast<const unsigned char*>(a.packed);
-  if (c->fast && a.m > stream_rows && !fp32 && matmul_many(c, a, status)) return;
+  if (matmul_many(c, a, status)) return;
   if (a.norm_weight && (fp32 || a.m > 2)) {
     if (fp32) {
       norm(c, {a.x, a.x_stride, a.norm_weight, a.norm_eps, reinterpret_cast<float*>(work), d.k, a.m, d.k}, status);

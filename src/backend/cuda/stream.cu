@@ -21,6 +21,7 @@
 namespace orlop::cuda {
 namespace {
 
+constexpr int together = 4;  // tiles whose sums a cluster adds at once
 constexpr int warps = 16, threads = 32 * warps;
 static_assert(threads >= norm_threads);
 
@@ -63,9 +64,13 @@ __host__ __device__ constexpr int x_pitch(int elements) {
 
 // One in 16 outputs of each column that a thread holds of a tile of the tensor cores: rows lane / 4 and 8 more,
 // columns lane % 4 * 2 and the next.
-template <Codes codes, bool tiled, int columns, int depth>
+// What a unit's scales are: none beside the codes; one; one and a min; any number, with mins or without.
+enum class Scales { none, one, with_min, any };
+
+template <Codes codes, Scales scales, int columns, int depth>
 __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(StreamArgs a, int blocks_of_k) {
   constexpr int unit = static_cast<int>(unit_of(codes)), steps = unit / 16;
+  constexpr bool tiled = scales != Scales::none;
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ float norm_parts[8];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, j = lane % 4, g = lane / 4;
@@ -78,13 +83,15 @@ __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(Stream
   const int m_begin = static_cast<int>(blockIdx.y) * 8 * columns, m = min(a.m - m_begin, 8 * columns);
   const int x_elements = (slice.end - slice.begin) * unit, pitch = x_pitch<codes, tiled>(share({0, static_cast<int>(l.units)}, 0, blocks_of_k).end * unit);
 
-  const int scale_bytes = tiled ? static_cast<int>(l.scale_bytes) : 0;
+  const int scale_bytes = scales == Scales::none ? 0 : scales == Scales::one ? 4 : scales == Scales::with_min ? 8 : static_cast<int>(l.scale_bytes);
+  const bool has_min = scales == Scales::with_min || (scales == Scales::any && l.has_min);
+  const int sub = scales == Scales::any ? l.sub : 1;
 
   unsigned char* ring = shared;                                              // [depth][2][threads] of 16 bytes
   unsigned char* scale_ring = ring + depth * 2 * threads * 16;       // [depth][2][warps][8 rows] of scale_bytes
   float* sums = reinterpret_cast<float*>(scale_ring + depth * 2 * threads / 4 * scale_bytes);  // [warps][columns][32][4]
-  float* part = sums + warps * columns * 128;                                // [2][columns][32][4], of clusters
-  auto* x = reinterpret_cast<__nv_bfloat16*>(part + (blocks_of_k > 1 ? 2 * columns * 128 : 0));  // [m][pitch]
+  float* part = sums + warps * columns * 128;                                // [2][together][columns][32][4], of clusters
+  auto* x = reinterpret_cast<__nv_bfloat16*>(part + (blocks_of_k > 1 ? 2 * together * columns * 128 : 0));  // [m][pitch]
 
   // The stream of this thread: for each tile of rows, each unit of this warp, each half of the tile.
   const int64_t unit_bytes = tiled ? l.block_bytes : 64;
@@ -110,12 +117,15 @@ __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(Stream
         codes_at[p] += unit_bytes;
         if constexpr (tiled) {  // a row's four threads share its scales
           unsigned char* to = scale_ring + scale_bytes * ((slot * 2 + p) * threads / 4 + static_cast<int>(threadIdx.x) / 4) + 16 * j;
-          if (16 * j + 16 <= scale_bytes)
+          if constexpr (scales != Scales::any) {
+            if (j == 0) copy_later<scales == Scales::one ? 4 : 8>(to, scales_from[p]);
+          } else if (16 * j + 16 <= scale_bytes) {
             copy_later<16>(to, scales_from[p]);
-          else if (j == 0 && scale_bytes == 8)
+          } else if (j == 0 && scale_bytes == 8) {
             copy_later<8>(to, scales_from[p]);
-          else if (j == 0)
+          } else if (j == 0) {
             copy_later<4>(to, scales_from[p]);
+          }
           scales_from[p] += unit_bytes;
         }
       }
@@ -181,9 +191,9 @@ __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(Stream
   }
   __syncthreads();
 
-  const int scaled_steps = tiled ? steps / l.sub : steps, scaled_shift = __ffs(scaled_steps) - 1;
+  const int scaled_steps = steps / sub, scaled_shift = __ffs(scaled_steps) - 1;
   int parity = 0;
-  for (int tile = cluster, taken = 0; tile < all_tiles; tile += clusters, parity ^= 1) {
+  for (int tile = cluster, taken = 0, waiting = 0; tile < all_tiles; tile += clusters) {
     float total[2][columns][4] = {};  // of even and of odd steps: chains of tensor core products are long
     for (int u = mine.begin; u < mine.end; ++u) {
       wait_copies<depth - 2>();
@@ -208,12 +218,12 @@ __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(Stream
           mma(tiled ? raw[i % 2][c] : total[i % 2][c], w, v.x, v.y);
           if constexpr (tiled) {
             const uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
-            if (l.has_min) mma(xsum[c], ones, v.x, v.y);
+            if (has_min) mma(xsum[c], ones, v.x, v.y);
           }
         }
         if constexpr (tiled) {
-          if ((i + 1) & (scaled_steps - 1)) continue;
-          const int s = i >> scaled_shift;
+          if (scales == Scales::any ? (i + 1) & (scaled_steps - 1) : i + 1 < steps) continue;
+          const int s = scales == Scales::any ? i >> scaled_shift : 0;
           const float* row[2];
 #pragma unroll
           for (int high = 0; high < 2; ++high)
@@ -223,7 +233,7 @@ __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(Stream
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
               total[0][c][e] = fmaf(row[e / 2][0], raw[0][c][e] + raw[1][c][e], total[0][c][e]);
-              if (l.has_min) total[0][c][e] = fmaf(row[e / 2][l.sub], xsum[c][e % 2], total[0][c][e]);
+              if (has_min) total[0][c][e] = fmaf(row[e / 2][sub], xsum[c][e % 2], total[0][c][e]);
               raw[0][c][e] = raw[1][c][e] = 0;
             }
             xsum[c][0] = xsum[c][1] = xsum[c][2] = xsum[c][3] = 0;
@@ -244,11 +254,11 @@ __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(Stream
       return v;
     };
     // Item: low rows' sums first, then with gates the high rows' of the same place.
-    const auto finish = [&](int at, auto&& value) {
+    const auto finish = [&](int of_tile, int at, auto&& value) {
       const int in = at % 128 / 4, e = at % 4, column = at / 128 * 8 + in % 4 * 2 + e % 2;
       const bool high = e / 2;
       if (column >= m || (gated && high)) return;
-      const int64_t n = int64_t{tile} * rows_of_tile + in / 4 + (high ? 8 : 0);
+      const int64_t n = int64_t{of_tile} * rows_of_tile + in / 4 + (high ? 8 : 0);
       if (n >= a.n) return;
       float v = value(at);
       if (!tiled && l.scaled) v *= reinterpret_cast<const float*>(a.low + l.scales_at)[n];
@@ -267,22 +277,28 @@ __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(Stream
         a.out[place] = a.accumulate ? a.out[place] + v : v;
     };
     if (blocks_of_k == 1) {
-      for (int at = static_cast<int>(threadIdx.x); at < columns * 128; at += threads) finish(at, block_sum);
+      for (int at = static_cast<int>(threadIdx.x); at < columns * 128; at += threads) finish(tile, at, block_sum);
       continue;
     }
 #if __CUDA_ARCH__ >= 900
-    const auto all = cooperative_groups::this_cluster();
-    float* own = part + parity * columns * 128;
+    // The blocks of a cluster meet once for several tiles.
+    float* own = part + (parity * together + waiting) * columns * 128;
     for (int at = static_cast<int>(threadIdx.x); at < columns * 128; at += threads) own[at] = block_sum(at);
+    if (++waiting < together && tile + clusters < all_tiles) continue;
+    const auto all = cooperative_groups::this_cluster();
     all.sync();
-    for (int at = static_cast<int>(threadIdx.x); at < columns * 128; at += threads) {
+    for (int at = static_cast<int>(threadIdx.x); at < waiting * columns * 128; at += threads) {
       if (at / 4 % blocks_of_k != rank) continue;
-      finish(at, [&](int i) {
+      const int which = at / (columns * 128);
+      float* from = part + (parity * together + which) * columns * 128;
+      finish(tile - (waiting - 1 - which) * clusters, at % (columns * 128), [&](int i) {
         float v = 0;
-        for (int r = 0; r < blocks_of_k; ++r) v += *all.map_shared_rank(own + i, r);
+        for (int r = 0; r < blocks_of_k; ++r) v += *all.map_shared_rank(from + i, r);
         return v;
       });
     }
+    waiting = 0;
+    parity ^= 1;
 #endif
   }
 #if __CUDA_ARCH__ >= 900
@@ -320,17 +336,17 @@ int clusters_at_once(const Context* c, const void* kernel, int blocks_of_k, size
   return n;
 }
 
-template <Codes codes, bool tiled, int columns, int depth>
-bool run(Context* c, const StreamArgs& a, int blocks_of_k, PluginStatus* status) {
-  constexpr auto kernel = products<codes, tiled, columns, depth>;
+template <Codes codes, Scales scales, int columns, int depth>
+bool run(Context* c, const StreamArgs& a, int blocks_of_k, size_t most_shared, PluginStatus* status) {
+  constexpr bool tiled = scales != Scales::none;
+  constexpr auto kernel = products<codes, scales, columns, depth>;
   const int units = static_cast<int>(a.l.units), each = (units + blocks_of_k - 1) / blocks_of_k;
   const int pitch = x_pitch<codes, tiled>(each * static_cast<int>(unit_of(codes)));
   const size_t shared = static_cast<size_t>(depth * 2 * threads / 4 * (64 + (tiled ? a.l.scale_bytes : 0))) +
-                        sizeof(float) * 128 * columns * (warps + (blocks_of_k > 1 ? 2 : 0)) +
+                        sizeof(float) * 128 * columns * (warps + (blocks_of_k > 1 ? 2 * together : 0)) +
                         sizeof(__nv_bfloat16) * static_cast<size_t>(std::min(a.m, 8 * columns) * pitch);
-  if (shared > c->block_shared || (blocks_of_k > 1 && c->capability < 90)) return false;
-  // Not worth remembering: it is the host's business, beside which the GPU runs.
-  if (!allow_shared(c, reinterpret_cast<const void*>(kernel), shared, status)) return true;
+  constexpr size_t fixed = 1024;  // what the kernel has besides
+  if (shared + fixed > most_shared || (blocks_of_k > 1 && c->capability < 90)) return false;
   const int64_t rows = a.glu ? 8 : 16, all_tiles = up(a.n, rows) / rows;
   const int64_t clusters = std::min<int64_t>(all_tiles, clusters_at_once(c, reinterpret_cast<const void*>(kernel), blocks_of_k, shared));
   launch(c, kernel, Shape{dim3(blocks(clusters * blocks_of_k, 1), blocks(a.m, 8 * columns)), dim3(threads), shared, static_cast<unsigned>(blocks_of_k)},
@@ -338,29 +354,38 @@ bool run(Context* c, const StreamArgs& a, int blocks_of_k, PluginStatus* status)
   return true;
 }
 
-template <Codes codes, bool tiled>
+template <Codes codes, Scales scales>
 bool run(Context* c, const StreamArgs& a, PluginStatus* status) {
   // Blocks that share k: as few as leave room beside the ring for the activations; by k alone where bits may
   // not depend on m.
   const int64_t stored = c->fast ? std::min(a.m, stream_rows) : stream_rows;
   int blocks_of_k = 1;
   while (blocks_of_k < 8 && stored * (a.l.k_padded / blocks_of_k) * 2 > 116 << 10) blocks_of_k *= 2;
-  if (a.m <= 8) return run<codes, tiled, 1, 5>(c, a, blocks_of_k, status);
-  if (a.m <= 16) return run<codes, tiled, 2, 4>(c, a, blocks_of_k, status);
-  return run<codes, tiled, 4, 4>(c, a, blocks_of_k, status);
+  const size_t all = c->block_shared;
+  if (a.m > 16 && run<codes, scales, 4, 4>(c, a, blocks_of_k, all, status)) return true;
+  if (a.m > 8 && run<codes, scales, 2, 4>(c, a, blocks_of_k, all, status)) return true;
+  // As deep a ring as leaves room for the next kernel's block beside this one's.
+  return run<codes, scales, 1, scales == Scales::none ? 6 : 5>(c, a, blocks_of_k, all / 2, status) ||
+         run<codes, scales, 1, 4>(c, a, blocks_of_k, all, status);
+}
+
+template <Codes codes>
+bool run_tiled(Context* c, const StreamArgs& a, PluginStatus* status) {
+  if (a.l.sub > 1) return run<codes, Scales::any>(c, a, status);
+  return a.l.has_min ? run<codes, Scales::with_min>(c, a, status) : run<codes, Scales::one>(c, a, status);
 }
 
 }  // namespace
 
 bool stream(Context* c, const StreamArgs& a, PluginStatus* status) {
   if (a.l.tiled) {
-    if (a.l.codes == Codes::u4) return run<Codes::u4, true>(c, a, status);
-    if (a.l.codes == Codes::i8) return run<Codes::i8, true>(c, a, status);
-    return run<Codes::e4m3, true>(c, a, status);
+    if (a.l.codes == Codes::u4) return run_tiled<Codes::u4>(c, a, status);
+    if (a.l.codes == Codes::i8) return run_tiled<Codes::i8>(c, a, status);
+    return run_tiled<Codes::e4m3>(c, a, status);
   }
-  if (a.l.codes == Codes::bf16) return run<Codes::bf16, false>(c, a, status);
-  if (a.l.codes == Codes::i8) return run<Codes::i8, false>(c, a, status);
-  return run<Codes::e4m3, false>(c, a, status);
+  if (a.l.codes == Codes::bf16) return run<Codes::bf16, Scales::none>(c, a, status);
+  if (a.l.codes == Codes::i8) return run<Codes::i8, Scales::none>(c, a, status);
+  return run<Codes::e4m3, Scales::none>(c, a, status);
 }
 
 }  // namespace orlop::cuda
