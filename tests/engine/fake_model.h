@@ -9,11 +9,13 @@
 #include <cstdio>
 #include <limits>
 #include <map>
+#include <memory>
 #include <set>
 #include <thread>
 #include <vector>
 
 #include "check.h"
+#include "fake_queue.h"
 #include "model/model.h"
 
 namespace orlop::test {
@@ -104,26 +106,37 @@ class FakeModel : public Model {
     tails_.assign(static_cast<size_t>(limits_.max_seqs) * tile, Cell{});
   }
   void poison_page(int group, int32_t page) override {
-    for (int32_t i = 0; i < limits_.page_tokens; ++i)
-      cell(group, page * limits_.page_tokens + i) = Cell{};
+    run([=, this] {
+      for (int32_t i = 0; i < limits_.page_tokens; ++i)
+        cell(group, page * limits_.page_tokens + i) = Cell{};
+    });
     ++poisoned;
   }
   void copy_page(int group, int32_t from, int32_t to) override {
-    for (int32_t i = 0; i < limits_.page_tokens; ++i)
-      cell(group, to * limits_.page_tokens + i) = cell(group, from * limits_.page_tokens + i);
+    run([=, this] {
+      for (int32_t i = 0; i < limits_.page_tokens; ++i)
+        cell(group, to * limits_.page_tokens + i) = cell(group, from * limits_.page_tokens + i);
+    });
     ++copied;
   }
   void copy_seat(int32_t from, int32_t to) override {
-    for (int32_t i = 0; i < tile; ++i) tail(to, i) = tail(from, i);
+    run([=, this] {
+      for (int32_t i = 0; i < tile; ++i) tail(to, i) = tail(from, i);
+    });
   }
   void read_page(int group, int32_t page, void* host) override {
-    std::copy_n(&cell(group, page * limits_.page_tokens), limits_.page_tokens,
-                static_cast<Cell*>(host));
+    run([=, this] {
+      std::copy_n(&cell(group, page * limits_.page_tokens), limits_.page_tokens,
+                  static_cast<Cell*>(host));
+    });
+    if (later) queue_.drain(queue_.pushed());
     ++moved_out;
   }
   void write_page(int group, int32_t page, const void* host) override {
-    std::copy_n(static_cast<const Cell*>(host), limits_.page_tokens,
-                &cell(group, page * limits_.page_tokens));
+    const auto* cells = static_cast<const Cell*>(host);
+    run([=, this, taken = std::vector<Cell>(cells, cells + limits_.page_tokens)] {
+      std::copy(taken.begin(), taken.end(), &cell(group, page * limits_.page_tokens));
+    });
     ++moved_in;
   }
   void sync() override {}
@@ -132,66 +145,65 @@ class FakeModel : public Model {
   void forward(const Batch& b) override {
     const int now = ++forwards;
     if (!pending_.empty()) ++ahead;
-    if (delay_us) std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
     if (now == throw_at) fail(Status::internal, "the fake fails");
-    if (!checks) return forward_unchecked(b);
-    check_shape(b);
-    tokens_.assign(b.tokens.begin(), b.tokens.end());
-    for (int32_t& t : tokens_) {
-      if (t >= 0) continue;
-      ++unknown;
-      CHECK(static_cast<size_t>(-1 - t) < drawn_.size());
-      t = std::max(0, drawn_[static_cast<size_t>(-1 - t)]);
+    if (!checks) {
+      if (delay_us) std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+      return forward_unchecked(b);
     }
-    check_tails(b);
-    for (size_t g = 0; g < groups_.size(); ++g)
-      for (size_t r = 0; r < tokens_.size(); ++r)
-        cell(static_cast<int>(g), b.groups[g].slots[r]) = {tokens_[r], b.positions[r]};
-    drawn_.assign(b.logit_rows.size(), -1);
-    kept_.clear();
-    for (const int32_t row : b.logit_rows) kept_.push_back(history(b, row));
-    samples_.assign(b.samples.begin(), b.samples.end());
-    CHECK(samples_.size() == kept_.size());
-    rows_computed += static_cast<int64_t>(b.tokens.size());
+    asked_ = b.samples.size();
+    // What lies in host memory is taken now.
+    run([this, own = std::make_shared<const Taken>(b)] {
+      const auto rows = static_cast<int>(own->tokens.size());
+      if (const int us = delay_us + row_us * rows; us > 0)
+        std::this_thread::sleep_for(std::chrono::microseconds(us));
+      taken_ = own;
+      compute(own->batch);
+    });
   }
 
   const float* logits(int32_t begin, int32_t count) override {
     CHECK(count > 0 && count <= limits_.max_logit_rows);
-    CHECK(begin >= 0 && static_cast<size_t>(begin + count) <= kept_.size());
     begin_ = begin;
-    rows_.clear();
+    count_ = count;
     if (!checks) {
-      rows_.resize(static_cast<size_t>(count));
+      CHECK(begin >= 0 && static_cast<size_t>(begin + count) <= kept_.size());
       return nullptr;
     }
-    for (int32_t i = 0; i < count; ++i)
-      rows_.push_back(fake_logits(kept_[static_cast<size_t>(begin + i)], config_.vocab));
-    return rows_[0].data();
+    CHECK(begin >= 0 && static_cast<size_t>(begin + count) <= asked_);
+    run([=, this] {
+      rows_.clear();
+      for (int32_t i = 0; i < count; ++i)
+        rows_.push_back(fake_logits(kept_[static_cast<size_t>(begin + i)], config_.vocab));
+    });
+    return nullptr;
   }
   uint64_t sample_later(SampleResult* results, TokenLogprob* top, int32_t top_stride) override {
+    const auto rows = static_cast<size_t>(count_), stride = static_cast<size_t>(top_stride);
     if (!checks) {
-      std::fill_n(results, rows_.size(), SampleResult{5, -1.0f});
+      std::fill_n(results, rows, SampleResult{5, -1.0f});
       return 0;
     }
-    Pending p{++tickets_, forwards, results, top, {}, {}};
-    p.best.resize(rows_.size() * static_cast<size_t>(top_stride), {-5, -5});
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      const SampleRow& row = samples_[static_cast<size_t>(begin_) + i];
-      CHECK(row.n_logprobs <= top_stride);
-      SampleResult r = fake_sample(rows_[i], row, p.best.data() + i * static_cast<size_t>(top_stride));
-      if (nan_token >= 0 && r.token == nan_token) r.token = -1;
-      p.results.push_back(r);
-      drawn_[static_cast<size_t>(begin_) + i] = r.token;
-    }
+    const auto drawn = std::make_shared<Drawn>();
+    run([this, rows, stride, drawn, begin = static_cast<size_t>(begin_)] {
+      drawn->best.resize(rows * stride, {-5, -5});
+      for (size_t i = 0; i < rows; ++i) {
+        const SampleRow& row = taken_->samples[begin + i];
+        CHECK(row.n_logprobs <= static_cast<int32_t>(stride));
+        SampleResult r = fake_sample(rows_[i], row, drawn->best.data() + i * stride);
+        if (nan_token >= 0 && r.token == nan_token) r.token = -1;
+        drawn->results.push_back(r);
+        drawn_[begin + i] = r.token;
+      }
+    });
     // Until they are waited for.
-    std::fill_n(results, rows_.size(), SampleResult{vocab_and_more, NAN});
-    std::fill_n(top, p.best.size(), TokenLogprob{vocab_and_more, NAN});
-    pending_.push_back(std::move(p));
+    std::fill_n(results, rows, SampleResult{vocab_and_more, NAN});
+    std::fill_n(top, rows * stride, TokenLogprob{vocab_and_more, NAN});
+    pending_.push_back({++tickets_, queue_.pushed(), forwards, results, top, drawn});
     if (!later) wait(tickets_);
     return tickets_;
   }
   uint64_t mark() override {
-    pending_.push_back({++tickets_, forwards, nullptr, nullptr, {}, {}});
+    pending_.push_back({++tickets_, queue_.pushed(), forwards, nullptr, nullptr, std::make_shared<Drawn>()});
     if (!later) wait(tickets_);
     return tickets_;
   }
@@ -199,11 +211,12 @@ class FakeModel : public Model {
     CHECK(ticket <= tickets_);
     bool lost = false;
     while (!pending_.empty() && pending_.front().ticket <= ticket) {
-      const Pending& p = pending_.front();
-      std::copy(p.results.begin(), p.results.end(), p.to);
-      std::copy(p.best.begin(), p.best.end(), p.to_best);
-      lost |= p.forward == lose_at;
+      const Pending p = pending_.front();
       pending_.erase(pending_.begin());
+      if (later) queue_.drain(p.calls);
+      std::copy(p.drawn->results.begin(), p.drawn->results.end(), p.to);
+      std::copy(p.drawn->best.begin(), p.drawn->best.end(), p.to_best);
+      lost |= p.forward == lose_at;
     }
     if (lost) fail(Status::internal, "the fake's results are lost");
   }
@@ -217,8 +230,8 @@ class FakeModel : public Model {
   std::atomic<int> ahead{0};      // forwards that began while results were not waited for
   std::atomic<int> unknown{0};    // rows whose token the step before drew
   bool later = false;             // as a device that works on its own: results come with wait()
-  int nan_token = -1;             // drawing this token is reported as "none can be drawn"
-  std::atomic<int> delay_us{0};
+  std::atomic<int> nan_token{-1};             // drawing this token is reported as "none can be drawn"
+  std::atomic<int> delay_us{0}, row_us{0};  // that a forward takes, and each of its rows
   bool checks = true;             // false: for timing what surrounds it
 
  private:
@@ -236,6 +249,70 @@ class FakeModel : public Model {
   Cell& tail(int32_t seat, int32_t at) {
     if (seat < 0 || seat >= limits_.max_seqs) fail(Status::internal, "seat ", seat);
     return tails_[static_cast<size_t>(seat * tile + at)];
+  }
+  // A batch with what it points at.
+  struct Taken {
+    explicit Taken(const Batch& b)
+        : tokens(b.tokens.begin(), b.tokens.end()),
+          positions(b.positions.begin(), b.positions.end()),
+          logit_rows(b.logit_rows.begin(), b.logit_rows.end()),
+          samples(b.samples.begin(), b.samples.end()) {
+      for (SampleRow& s : samples) {
+        s.counts = copy(counts, s.counts, s.count_n);
+        s.bias = copy(biases, s.bias, s.bias_n);
+        s.forbidden = copy(forbidden, s.forbidden, s.forbidden_n);
+        s.allowed = nullptr;
+      }
+      batch = {tokens, positions, {}, logit_rows, samples, b.max_context};
+      for (int g = 0; g < max_cache_groups; ++g) {
+        const Batch::Group& from = b.groups[g];
+        seqs[g].assign(from.seqs.begin(), from.seqs.end());
+        tables[g].assign(from.page_table.begin(), from.page_table.end());
+        slots[g].assign(from.slots.begin(), from.slots.end());
+        batch.groups[g] = {seqs[g], tables[g], slots[g]};
+      }
+    }
+    template <class T>
+    static const T* copy(std::deque<std::vector<T>>& to, const T* from, int32_t n) {
+      return to.emplace_back(from, from + n).data();
+    }
+    std::vector<int32_t> tokens, positions, logit_rows;
+    std::vector<SampleRow> samples;
+    std::deque<std::vector<TokenCount>> counts;
+    std::deque<std::vector<TokenLogprob>> biases;
+    std::deque<std::vector<int32_t>> forbidden;
+    std::vector<AttentionSeq> seqs[max_cache_groups];
+    std::vector<int32_t> tables[max_cache_groups], slots[max_cache_groups];
+    Batch batch;
+  };
+  struct Drawn {
+    std::vector<SampleResult> results;
+    std::vector<TokenLogprob> best;
+  };
+
+  template <class Work>
+  void run(Work work) {
+    later ? queue_.push(std::move(work)) : work();
+  }
+
+  void compute(const Batch& b) {
+    check_shape(b);
+    tokens_.assign(b.tokens.begin(), b.tokens.end());
+    for (int32_t& t : tokens_) {
+      if (t >= 0) continue;
+      ++unknown;
+      CHECK(static_cast<size_t>(-1 - t) < drawn_.size());
+      t = std::max(0, drawn_[static_cast<size_t>(-1 - t)]);
+    }
+    check_tails(b);
+    for (size_t g = 0; g < groups_.size(); ++g)
+      for (size_t r = 0; r < tokens_.size(); ++r)
+        cell(static_cast<int>(g), b.groups[g].slots[r]) = {tokens_[r], b.positions[r]};
+    drawn_.assign(b.logit_rows.size(), -1);
+    kept_.clear();
+    for (const int32_t row : b.logit_rows) kept_.push_back(history(b, row));
+    CHECK(b.samples.size() == kept_.size());
+    rows_computed += static_cast<int64_t>(b.tokens.size());
   }
   void forward_unchecked(const Batch& b) {
     kept_.resize(b.logit_rows.size());
@@ -329,22 +406,25 @@ class FakeModel : public Model {
   std::vector<CacheGroup> groups_;
   std::vector<std::vector<Cell>> cache_;  // [groups][slots]
   std::vector<Cell> tails_;               // [seats, tile]
+  std::shared_ptr<const Taken> taken_;  // by the last forward
   std::vector<std::vector<int32_t>> kept_;
-  std::vector<SampleRow> samples_;
   std::vector<int32_t> tokens_;  // of the batch
   std::vector<int32_t> drawn_;   // by the rows that the last forward kept
+  std::vector<std::vector<float>> rows_;
+  // ---- the caller's side
   struct Pending {
-    uint64_t ticket;
+    uint64_t ticket, calls;  // of the queue's, those before it
     int forward;
     SampleResult* to;
     TokenLogprob* to_best;
-    std::vector<SampleResult> results;
-    std::vector<TokenLogprob> best;
+    std::shared_ptr<Drawn> drawn;
   };
   std::vector<Pending> pending_;  // not waited for
   uint64_t tickets_ = 0;
-  std::vector<std::vector<float>> rows_;
+  size_t asked_ = 0;
+  int32_t count_ = 0;
   int32_t begin_ = 0;
+  FakeQueue queue_;  // with `later` all above works there
 };
 
 }  // namespace orlop::test
