@@ -313,6 +313,10 @@ bool check_all(Context* c) {
       {"bf16 gelu bias k 200 rows 72", {72, 72}, 200, 47, bf16, 0, b, gelu, false, false, false, false, true, false, 3e-2},
       {"bf16 k 15000 (short rows)", {256}, 15000, 64, bf16, 0, b, none, true, false, false, true, true, false, 1e-3},
       {"bf16 k 53248", {256}, 53248, 40, bf16, 0, b, none, true, false, false, false, false, false, 1e-3},
+      {"int4 g128 16 rows", {4096, 1024, 1024}, 4096, 16, w4, 128, b, none, true, false, false, false, true, false, 1e-2},
+      {"q4_k 32 rows silu", {1000, 1000}, 2048, 32, q4_k, 0, b, silu, true, false, true, false, true, false, 3e-2},
+      {"bf16 9 rows", {1000, 1000}, 2048, 9, bf16, 0, b, silu, true, false, true, false, true, false, 3e-2},
+      {"int8 a8 9 rows", {1024}, 2048, 9, w8, 0, a8, none, true, false, false, true, false, false, 1e-3},
       {"int4 g128 norm 700 rows", {4096, 1024, 1024}, 4096, 700, w4, 128, b, none, true, false, false, false, true, false, 1e-2},
       {"q4_k silu 1100 rows", {1000, 1000}, 2048, 1100, q4_k, 0, b, silu, true, false, true, false, true, false, 3e-2},
       {"q6_k 1000 rows", {1000}, 2304, 1000, q6_k, 0, b, none, false, true, false, true, false, false, 1e-2},
@@ -504,7 +508,7 @@ void time_mixed(Context* c) {
         w.push_back(gated ? std::make_unique<Matrix>(std::vector<int64_t>{s.n / 2, s.n / 2}, s.k, type, group, Compute::bf16, Glu::silu)
                           : std::make_unique<Matrix>(std::vector<int64_t>{s.n}, s.k, type, group, Compute::bf16, Glu::none));
       std::printf("%-10s %6lldx%-6lld", name, static_cast<long long>(s.n), static_cast<long long>(s.k));
-      for (const int64_t m : {int64_t{33}, int64_t{64}, int64_t{96}, int64_t{128}, int64_t{256}, int64_t{450}, int64_t{600}}) {
+      for (const int64_t m : {int64_t{16}, int64_t{32}, int64_t{64}, int64_t{96}, int64_t{128}, int64_t{256}, int64_t{450}, int64_t{600}}) {
         MixedArgs g;
         g.x = x, g.out = out, g.m = m, g.n = gated ? s.n / 2 : s.n, g.out_stride = g.n;
         g.narrow_out = gated, g.accumulate = s.n == 4096;
@@ -547,8 +551,9 @@ void time_layer(Context* c) {
     fill_halves<<<1024, 256>>>(reinterpret_cast<__nv_bfloat16*>(attended), 4096 * 4096, 2, 0.1f);
     unsigned char* work = room<unsigned char>(static_cast<size_t>(many_workspace_bytes(w[2]->d, 4096)) + 4096 * 14336 * 2);
     std::printf("%-12s", name);
-    for (const int64_t m : {int64_t{33}, int64_t{64}, int64_t{96}, int64_t{128}, int64_t{256}, int64_t{450}, int64_t{600}, int64_t{1024}, int64_t{4096}}) {
+    for (const int64_t m : {int64_t{16}, int64_t{32}, int64_t{64}, int64_t{96}, int64_t{128}, int64_t{256}, int64_t{450}, int64_t{600}, int64_t{1024}, int64_t{4096}}) {
       PluginStatus status;
+      bool possible = true;
       const double us = time_of(c, 4, [&](int i) {
         const auto product = [&](int at, const float* from, int64_t from_stride, float* to, int64_t to_stride, bool normed, bool accumulate, bool narrow_x, bool narrow_out) {
           const Matrix& mine = *w[static_cast<size_t>(i % layers * 4 + at)];
@@ -556,14 +561,14 @@ void time_layer(Context* c) {
           a.norm_weight = normed ? norm : nullptr;
           a.norm_eps = 1e-5f;
           a.narrow_x = narrow_x, a.narrow_out = narrow_out;
-          if (!matmul_many(c, a, &status)) std::printf("NOT POSSIBLE ");
+          possible = matmul_many(c, a, &status) && possible;
         };
         product(0, x, 4096, qkv, 6144, true, false, false, false);
         product(1, attended, 4096, x, 4096, false, true, true, false);
         product(2, x, 4096, ffn, 14336, true, false, false, true);
         product(3, ffn, 14336, x, 4096, false, true, true, false);
       });
-      std::printf("  m %4lld %7.1f (%6.2f)", static_cast<long long>(m), us, us * 32e-3);
+      std::printf("  m %4lld %7.1f (%6.2f)", static_cast<long long>(m), possible ? us : 0.0, possible ? us * 32e-3 : 0.0);
     }
     std::printf("\n");
     for (void* q : {static_cast<void*>(x), static_cast<void*>(attended), static_cast<void*>(qkv), static_cast<void*>(ffn), static_cast<void*>(norm), static_cast<void*>(work)}) cudaFree(q);
@@ -581,7 +586,7 @@ int main(int count, char** words) {
   c.capability = 10 * p.major + p.minor;
   c.block_shared = p.sharedMemPerBlockOptin;
   c.fast = true;
-  c.launches.allow_early(p.major >= 9);
+  c.launches.set(p.major >= 9, c.block_shared);
   must(cudaStreamCreateWithFlags(&c.stream, cudaStreamNonBlocking), "stream");
   char library[200];
   describe_products(&c, library, sizeof library);

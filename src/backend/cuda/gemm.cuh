@@ -1,4 +1,4 @@
-// Products of many rows (more than 32) in fast mode: x is made into rows of bf16, e4m3 or int8, weights that
+// Products of many rows (more than few_rows) in fast mode: x is made into rows of bf16, e4m3 or int8, weights that
 // are packed otherwise into bf16, and a library of matrix products does the rest: cuBLASLt, opened at run time.
 #pragma once
 #include "backend/cuda/common.cuh"

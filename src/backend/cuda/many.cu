@@ -40,6 +40,9 @@ class Many {
   bool run(PluginStatus* status) {
     if (pieces_.piece[0].codes == Codes::f32) return false;
     if (all_mixed()) return run_mixed(status);
+    // Making bf16 of weights costs more than reading them once more for some of so few rows.
+    for (int i = 0; i < pieces_.count; ++i)
+      if (made(pieces_.piece[i]) && a_.m <= few_rows) return false;
     for (int i = 0; i < pieces_.count; ++i)
       if (elem_ == Elem::bf16 && pieces_.piece[i].codes != Codes::bf16 && !buffer_) {
         buffer_ = weights_buffer(c_, p_, &buffer_bytes_);
@@ -202,9 +205,6 @@ class Many {
 
 bool matmul_many(Context* c, const MatmulArgs& a, PluginStatus* status) try {
   if (!c->fast || a.m <= plain_rows || a.desc->compute == Compute::fp32) return false;
-  if (a.m <= few_rows)
-    for (const Pieces all(*a.desc); const Piece& l : all.piece)
-      if (&l < all.piece + all.count && l.codes != Codes::bf16) return false;
   Products* p = products(c);
   return p && Many(c, p, a).run(status);
 } catch (const std::bad_alloc&) {

@@ -12,7 +12,7 @@ constexpr int64_t plain_rows = 8;  // in fast mode those that a library takes as
 constexpr int64_t mixed_most_rows = 640;
 constexpr int64_t mixed_rows(int64_t m) {
   const int64_t tiles = (m + 127) / 128, each = (m + tiles - 1) / tiles;
-  return each <= 64 ? 64 : each <= 96 ? 96 : 128;
+  return each <= 32 ? 32 : each <= 64 ? 64 : each <= 96 ? 96 : 128;
 }
 
 // x as rows of k_padded elements; a scale for each; what the product leaves, before it is finished.

@@ -48,10 +48,13 @@ struct Step;
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                            \
     }                                                                                                                 \
   };
+#define ORLOP_OUT16(d) ORLOP_F8(d, 0), ORLOP_F8(d, 8)
+ORLOP_STEP(32, 16, 16, 17, 18, 19, 20, 21)
 ORLOP_STEP(64, 32, 32, 33, 34, 35, 36, 37)
 ORLOP_STEP(96, 48, 48, 49, 50, 51, 52, 53)
 ORLOP_STEP(128, 64, 64, 65, 66, 67, 68, 69)
 #undef ORLOP_STEP
+#undef ORLOP_OUT16
 
 // Rows of 128 bytes in shared memory, turned as RowsArgs says: 1,024 bytes to the next eight.
 __device__ inline uint64_t turned_rows(uint32_t address) { return (address & 0x3ffff) >> 4 | uint64_t{1} << 16 | uint64_t{64} << 32 | uint64_t{1} << 62; }
@@ -470,13 +473,16 @@ void start(Context* c, const MixedArgs& a, PluginStatus* status) {
 template <Codes codes, bool mins>
 void start(Context* c, const MixedArgs& a, PluginStatus* status) {
   const int64_t n = mixed_rows(a.m);
-  n == 64 ? start<codes, 64, mins>(c, a, status) : n == 96 ? start<codes, 96, mins>(c, a, status) : start<codes, 128, mins>(c, a, status);
+  n == 32   ? start<codes, 32, mins>(c, a, status)
+  : n == 64 ? start<codes, 64, mins>(c, a, status)
+  : n == 96 ? start<codes, 96, mins>(c, a, status)
+            : start<codes, 128, mins>(c, a, status);
 }
 
 }  // namespace
 
 bool mixed_possible(const Context& c, const Piece& l, int64_t m) {
-  return c.capability == 90 && l.tiled && m > few_rows && m <= mixed_most_rows && static_cast<int64_t>(c.block_shared) - 2048 - desk_bytes >= 2 * stage_bytes_of(l, mixed_rows(m));
+  return c.capability == 90 && l.tiled && m <= mixed_most_rows && static_cast<int64_t>(c.block_shared) - 2048 - desk_bytes >= 2 * stage_bytes_of(l, mixed_rows(m));
 }
 
 void mixed(Context* c, const MixedArgs& a, PluginStatus* status) {
