@@ -20,6 +20,15 @@ PageMover::PageMover(Model& model, const std::vector<int64_t>& host_slots) : mod
   }
 }
 
+PageMover::~PageMover() {
+  bool used = false;
+  for (const auto& tier : tiers_) used = used || tier;
+  if (used) try {
+      model_.sync();
+    } catch (...) {  // a device that is lost: nothing comes any more
+    }
+}
+
 std::byte* PageMover::slot(int group, int32_t slot) const {
   const auto g = static_cast<size_t>(group);
   return tiers_[g].get() + static_cast<size_t>(slot) * model_.groups()[g].page_bytes;

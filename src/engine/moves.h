@@ -14,6 +14,9 @@ class PageMover {
  public:
   // host_slots: pages of the second tier, by group. Their memory is taken as it is first used.
   PageMover(Model& model, const std::vector<int64_t>& host_slots);
+  ~PageMover();  // copies that are still on their way to the tier
+  PageMover(const PageMover&) = delete;
+  PageMover& operator=(const PageMover&) = delete;
 
   // In the one order that is right: out, poison what was freed, in, copies, seats. Each list is
   // empty afterwards. busy: the device has a step to finish before.

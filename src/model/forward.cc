@@ -65,8 +65,7 @@ class Decoder final : public Model {
   void write_page(int group, int32_t page, const void* host) override {
     cache_.write_page(group, page, host);
   }
-  // A Device's copies are done when they return.
-  void sync() override {}
+  void sync() override { wait(mark()); }
 
   void forward(const Batch& batch) override {
     upload_batch(batch);

@@ -85,12 +85,18 @@ void KvCache::copy_page(int group, int32_t from, int32_t to) {
 }
 
 void KvCache::read_page(int group, int32_t page, void* host) {
+  unsigned char* first = nullptr;
   each_layer(group, page, [&](unsigned char* at, size_t offset) {
-    exec_.device->download(static_cast<unsigned char*>(host) + offset, at, layer_page_bytes_);
+    if (offset == 0) first = at;
   });
+  const auto g = static_cast<size_t>(group);
+  reads_[host] = exec_.device->download_rows_later(
+      host, first, groups_[g].layers.size(), layer_page_bytes_,
+      static_cast<size_t>(page_count_[g]) * layer_page_bytes_);
 }
 
 void KvCache::write_page(int group, int32_t page, const void* host) {
+  if (const auto read = reads_.find(host); read != reads_.end()) exec_.device->wait(read->second);
   each_layer(group, page, [&](unsigned char* at, size_t offset) {
     exec_.device->upload(at, static_cast<const unsigned char*>(host) + offset, layer_page_bytes_);
   });

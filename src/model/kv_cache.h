@@ -1,6 +1,7 @@
 // KV pools: for every cache group and layer one array of pages, and their page geometry.
 #pragma once
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "model/model.h"
@@ -33,6 +34,7 @@ class KvCache {
   // A page in all layers of its group; on the host layer after layer, groups()[g].page_bytes.
   void copy_page(int group, int32_t from, int32_t to);
   void copy_seat(int32_t from, int32_t to);
+  // The host has the page once a later ticket of the device was waited for, and write_page() from there sees to it.
   void read_page(int group, int32_t page, void* host);
   void write_page(int group, int32_t page, const void* host);
 
@@ -55,6 +57,7 @@ class KvCache {
   std::vector<void*> layer_pages_;
   std::vector<DeviceBuffer> pools_;  // one a group
   std::vector<int64_t> page_count_;  // by group
+  std::unordered_map<const void*, uint64_t> reads_;  // tickets, by where on the host the page goes
 };
 
 }  // namespace orlop

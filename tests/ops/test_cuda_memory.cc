@@ -102,6 +102,27 @@ TEST(later_downloads_are_in_order) {
   device.wait(mark);
 }
 
+// Pages of a cache on their way to the host: more than may be open at once, each in pieces from all over.
+TEST(later_downloads_of_rows) {
+  const auto backend = make();
+  Device& device = *backend->exec().device;
+  const size_t rows = 32, row = 70'000, stride = 600'000;
+  DeviceBuffer on(device, rows * stride);
+  std::vector<std::vector<unsigned char>> to(is_short() ? 8 : 60, std::vector<unsigned char>(rows * row, 0xaa));
+  uint64_t last = 0;
+  for (size_t i = 0; i < to.size(); ++i) {
+    device.fill(on.data(), static_cast<int>(i), on.bytes());
+    for (size_t r = 0; r < rows; ++r) device.fill(on.as<unsigned char>() + r * stride + 128 * i, static_cast<int>(r + i), 1000);
+    last = device.download_rows_later(to[i].data(), on.as<unsigned char>() + 128 * i, rows, row, stride);
+  }
+  device.wait(last);
+  size_t wrong = 0;
+  for (size_t i = 0; i < to.size(); ++i)
+    for (size_t r = 0; r < rows; ++r)
+      for (size_t b = 0; b < row; ++b) wrong += to[i][r * row + b] != static_cast<unsigned char>(b < 1000 ? r + i : i);
+  CHECK(wrong == 0);
+}
+
 // Several threads pack into one storage: rows of bfloat16 lie there as in the file.
 TEST(weights_from_many_threads) {
   const auto backend = make();

@@ -104,6 +104,11 @@ class CudaDevice final : public Device {
     call(plugin_.download_later, to_host, from, bytes, &ticket);
     return ticket;
   }
+  uint64_t download_rows_later(void* to_host, const void* from, size_t rows, size_t row_bytes, size_t stride) override {
+    uint64_t ticket = 0;
+    call(plugin_.download_rows_later, to_host, from, rows, row_bytes, stride, &ticket);
+    return ticket;
+  }
   void wait(uint64_t ticket) override { call(plugin_.wait, ticket); }
   bool asynchronous() const override { return true; }
   void loaded() noexcept override { plugin_.end_lanes(context_); }

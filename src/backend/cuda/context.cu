@@ -120,7 +120,12 @@ void download(Context* c, void* to, const void* from, size_t bytes, PluginStatus
 
 void download_later(Context* c, void* to, const void* from, size_t bytes, uint64_t* ticket, PluginStatus* status) {
   const Here here(c, status);
-  if (here && settled(c, status)) *ticket = c->transfers.download_later(c->stream, to, from, bytes, status);
+  if (here && settled(c, status)) *ticket = c->transfers.download_later(c->stream, to, from, {1, bytes, bytes}, status);
+}
+
+void download_rows_later(Context* c, void* to, const void* from, size_t rows, size_t row_bytes, size_t stride, uint64_t* ticket, PluginStatus* status) {
+  const Here here(c, status);
+  if (here && settled(c, status)) *ticket = c->transfers.download_later(c->stream, to, from, {rows, row_bytes, stride}, status);
 }
 
 void wait(Context* c, uint64_t ticket, PluginStatus* status) {
@@ -171,6 +176,7 @@ const Plugin table = {
     .upload = upload,
     .download = download,
     .download_later = download_later,
+    .download_rows_later = download_rows_later,
     .wait = wait,
     .enter_lane = enter_lane,
     .load = load,

@@ -41,6 +41,7 @@ struct Plugin {
   void (*download)(Context*, void* to_host, const void* from, size_t bytes, PluginStatus*);
   // As Device::download_later and wait.
   void (*download_later)(Context*, void* to_host, const void* from, size_t bytes, uint64_t* ticket, PluginStatus*);
+  void (*download_rows_later)(Context*, void* to_host, const void* from, size_t rows, size_t row_bytes, size_t stride, uint64_t* ticket, PluginStatus*);
   void (*wait)(Context*, uint64_t ticket, PluginStatus*);
   // Weights, from several threads at once: each enters a lane, uploads on it what comes after everything called
   // before it entered, and before everything called once it has left.

@@ -145,12 +145,31 @@ Transfers::Landing* Transfers::landing_for(size_t bytes, PluginStatus* status) t
   return nullptr;
 }
 
-uint64_t Transfers::download_later(cudaStream_t stream, void* to_host, const void* from, size_t bytes, PluginStatus* status) {
+uint64_t Transfers::download_later(cudaStream_t stream, void* to_host, const void* from, const Rows& rows, PluginStatus* status) {
+  const size_t bytes = rows.count * rows.bytes;
+  for (;;) {
+    size_t open = 0;
+    uint64_t first = 0;
+    {
+      const std::lock_guard lock(landing_mutex_);
+      for (const Landing& l : landings_) {
+        if (!l.ticket || !l.bytes) continue;
+        open += l.bytes;
+        if (!first || l.ticket < first) first = l.ticket;
+      }
+    }
+    if (!first || open + bytes <= most_landed) break;
+    wait(first, status);
+    if (status->code) return 0;
+  }
   const std::lock_guard lock(landing_mutex_);
   Landing* l = landing_for(bytes, status);
-  if (!l || (bytes && !good(cudaMemcpyAsync(l->memory, from, bytes, cudaMemcpyDeviceToHost, stream), "download", status)) ||
-      !good(cudaEventRecord(l->landed, stream), "download", status))
-    return 0;
+  if (!l) return 0;
+  const bool copied = !bytes || good(rows.count == 1 ? cudaMemcpyAsync(l->memory, from, bytes, cudaMemcpyDeviceToHost, stream)
+                                                     : cudaMemcpy2DAsync(l->memory, rows.bytes, from, rows.stride, rows.bytes, rows.count,
+                                                                         cudaMemcpyDeviceToHost, stream),
+                                     "download", status);
+  if (!copied || !good(cudaEventRecord(l->landed, stream), "download", status)) return 0;
   l->to = to_host;
   l->bytes = bytes;
   return l->ticket = ++tickets_;

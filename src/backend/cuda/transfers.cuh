@@ -28,6 +28,10 @@ struct Lane {
   bool busy = false, behind = false;  // it has copies that the main stream does not wait for yet
 };
 
+struct Rows {  // on the GPU; a block of memory is one row
+  size_t count, bytes, stride;
+};
+
 void load_on(Lane* lane, void* to, const void* from, size_t bytes, PluginStatus* status);
 
 class Transfers {
@@ -39,7 +43,8 @@ class Transfers {
 
   // The copy lands in pinned memory; wait() for its ticket, or a later one, brings it to to_host. Takes memory
   // only where more, or larger, downloads are open at once than ever before. 0 bytes: a mark in the stream.
-  uint64_t download_later(cudaStream_t stream, void* to_host, const void* from, size_t bytes, PluginStatus* status);
+  // Of more than most_landed bytes that are open at once the first are waited for.
+  uint64_t download_later(cudaStream_t stream, void* to_host, const void* from, const Rows& rows, PluginStatus* status);
   void wait(uint64_t ticket, PluginStatus* status);
 
   // A lane for the calling thread, whose copies come after what the stream has now.
@@ -52,6 +57,7 @@ class Transfers {
  private:
   static constexpr size_t slot_bytes = size_t{256} << 10;
   static constexpr int slots = 16;
+  static constexpr size_t most_landed = size_t{64} << 20;
   struct Landing {
     unsigned char* memory = nullptr;
     size_t room = 0, bytes = 0;
