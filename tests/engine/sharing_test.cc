@@ -157,7 +157,7 @@ TEST(evicted_pages_come_back_from_the_host) {
   s.pages = 8;  // one prompt's worth
   s.host_pages = 40;
   Rig rig(s);
-  rig.model.row_us = 100;  // to compute a page again is dear
+  rig.model.row_us = 1000;  // to compute a page again is dear
   std::vector<std::vector<int32_t>> prompts;
   for (int i = 0; i < 4; ++i) prompts.push_back(counting(100, i + 1));
   for (int round = 0; round < 3; ++round)
