@@ -151,13 +151,19 @@ class FakeModel : public Model {
       return forward_unchecked(b);
     }
     asked_ = b.samples.size();
+    bool spoiled = false;  // it begins where results are lost and nobody knows yet
+    for (const Pending& p : pending_) spoiled |= p.forward == lose_at;
     // What lies in host memory is taken now.
-    run([this, own = std::make_shared<const Taken>(b)] {
+    run([this, spoiled, own = std::make_shared<const Taken>(b)] {
       const auto rows = static_cast<int>(own->tokens.size());
       if (const int us = delay_us + row_us * rows; us > 0)
         std::this_thread::sleep_for(std::chrono::microseconds(us));
       taken_ = own;
       compute(own->batch);
+      spoiled_ = spoiled;
+      if (!spoiled) return;
+      for (size_t g = 0; g < groups_.size(); ++g)
+        for (const int32_t s : own->slots[g]) cell(static_cast<int>(g), s) = Cell{};
     });
   }
 
@@ -191,6 +197,7 @@ class FakeModel : public Model {
         CHECK(row.n_logprobs <= static_cast<int32_t>(stride));
         SampleResult r = fake_sample(rows_[i], row, drawn->best.data() + i * stride);
         if (nan_token >= 0 && r.token == nan_token) r.token = -1;
+        if (spoiled_) r = {(r.token + 1) % config_.vocab, 0};
         drawn->results.push_back(r);
         drawn_[begin + i] = r.token;
       }
@@ -408,6 +415,7 @@ class FakeModel : public Model {
   std::vector<Cell> tails_;               // [seats, tile]
   std::shared_ptr<const Taken> taken_;  // by the last forward
   std::vector<std::vector<int32_t>> kept_;
+  bool spoiled_ = false;
   std::vector<int32_t> tokens_;  // of the batch
   std::vector<int32_t> drawn_;   // by the rows that the last forward kept
   std::vector<std::vector<float>> rows_;
