@@ -89,7 +89,13 @@ void Launches::start(cudaStream_t stream, PluginStatus* status) try {
     // Both are compute capability 9's.
     config.attrs = attributes + (early_ ? 0 : 1);
     config.numAttrs = (early_ ? 1 : 0) + (head.cluster > 1 ? 1 : 0);
-    good(cudaLaunchKernelExC(&config, head.kernel, params), "starting a kernel", status);
+    if (good(cudaLaunchKernelExC(&config, head.kernel, params), "starting a kernel", status)) continue;
+    const char* name = nullptr;
+    if (cudaFuncGetName(&name, head.kernel) != cudaSuccess) name = nullptr;
+    const size_t said = std::strlen(status->text);
+    std::snprintf(status->text + said, sizeof status->text - said, " (%.200s, grid %u %u %u, block %u %u %u, %llu bytes of shared memory, cluster %llu)",
+                  name ? name : "no name", head.grid[0], head.grid[1], head.grid[2], head.block[0], head.block[1], head.block[2],
+                  static_cast<unsigned long long>(head.shared), static_cast<unsigned long long>(head.cluster));
   }
 } catch (const std::bad_alloc&) {
   status->code = -6;
