@@ -2,8 +2,6 @@
 // memory; what all need of each other (the best, sums, histograms' bins) goes through the cluster. The rules and
 // their order are those of the CPU (backend/cpu/sample_ref.cc); among the tokens that are left the draw goes by
 // ascending id. Weights are summed as whole numbers, so a row's token depends on its own logits and parameters alone.
-#include <atomic>
-
 #include "backend/cuda/entries.h"
 #include "backend/cuda/sample_draw.cuh"
 
@@ -307,26 +305,15 @@ __global__ void __launch_bounds__(sample_threads, 1024 / sample_threads) sample_
   if (draw<resident>(s, c, s.warp_best[changes], from_ordered(best.key), mine, x)) finish(s.token);
 }
 
-constexpr int most_shared = 227 << 10;
-
 }  // namespace
 
-void sample(Context* c, const SampleArgs& a, PluginStatus* status) {
-  const int cluster = c->capability >= 90 ? 8 : 1;
+void sample(Context* c, const SampleArgs& a, PluginStatus*) {
+  const int cluster = c->capability >= 90 ? most_blocks : 1;
   const int32_t part = (a.vocab + 4 * cluster - 1) / (4 * cluster) * 4;
   const size_t shared = sizeof(SampleShared) + 4 * static_cast<size_t>(part);
-  const dim3 grid(blocks(int64_t{a.rows} * cluster, 1));
-  if (cluster == 1 || shared > most_shared) {
-    launch(c, sample_rows<false>, Shape{grid, dim3(sample_threads), sizeof(SampleShared), static_cast<unsigned>(cluster)}, a, part);
-    return;
-  }
-  static std::atomic<uint64_t> allowed{0};  // a bit for each GPU
-  const uint64_t bit = uint64_t{1} << (c->index & 63);
-  if (!(allowed.load() & bit)) {
-    if (!allow_shared(c, reinterpret_cast<const void*>(sample_rows<true>), most_shared, status)) return;
-    allowed |= bit;
-  }
-  launch(c, sample_rows<true>, Shape{grid, dim3(sample_threads), shared, static_cast<unsigned>(cluster)}, a, part);
+  const bool resident = cluster > 1 && shared <= c->block_shared;
+  launch(c, resident ? sample_rows<true> : sample_rows<false>,
+         Shape{dim3(blocks(int64_t{a.rows} * cluster, 1)), dim3(sample_threads), resident ? shared : sizeof(SampleShared), static_cast<unsigned>(cluster)}, a, part);
 }
 
 }  // namespace orlop::cuda

@@ -144,11 +144,14 @@ __device__ __noinline__ bool draw(SampleShared& s, Chunk& c, const uint32_t* key
     __syncthreads();
     constexpr float near = 0x1p-12f;
     uint64_t near_sum = 0;
+    bool room = true;  // once there is none the number does not matter
     const auto list = [&](int32_t i, float w) {
       if (w < near) return;
       near_sum += fixed(w);
+      if (!room) return;
       const int at = atomicAdd(&s.list_n, 1);
-      if (at < list_size) s.own[at] = {w, c.begin + i};
+      room = at < list_size;
+      if (room) s.own[at] = {w, c.begin + i};
     };
     visit_fours<resident>(x, c.count, -INFINITY, [&](int32_t i, const float4& v) {
       if (i >= c.count) return;
@@ -199,12 +202,19 @@ __device__ __noinline__ bool draw(SampleShared& s, Chunk& c, const uint32_t* key
     }
     const Cut of_weights = cut_weight<resident>(s, c, x);
     sum = 0;
-    for (int32_t i = begin + lane; i < end; i += 32) {
-      const float w = x[i];
-      if (w >= least && of_weights.keeps(weight_key(w), c.begin + i))
-        sum += fixed(w);
-      else
-        x[i] = 0;
+    const auto kept = [&](int32_t i, float w) { return w >= least && of_weights.keeps(weight_key(w), c.begin + i) ? w : 0.0f; };
+    for (int32_t first = begin + 4 * lane; first < end; first += 128 * together) {
+      float4 v[together];
+#pragma unroll
+      for (int u = 0; u < together; ++u) v[u] = four<resident>(x, first + 128 * u, end, 0);
+#pragma unroll
+      for (int u = 0; u < together; ++u) {
+        const int32_t i = first + 128 * u;
+        if (i >= end) break;
+        const float4 w{kept(i, v[u].x), kept(i + 1, v[u].y), kept(i + 2, v[u].z), kept(i + 3, v[u].w)};
+        put_four<resident>(x, i, end, w);
+        sum += fixed(w.x) + fixed(w.y) + fixed(w.z) + fixed(w.w);
+      }
     }
     __syncwarp();
   }
@@ -230,32 +240,45 @@ __device__ __noinline__ bool draw(SampleShared& s, Chunk& c, const uint32_t* key
   const int holder = __ffs(reached) - 1;
   if (holder) before = __shfl_sync(all_lanes, until, holder - 1);
   if (warp == holder) {
-    // One by one the weights may come to less than their lane's sum: then it is the last that has any.
+    // One by one the weights may come to less than their lanes' sums: then it is the last that has any.
     int32_t token = -1;
-    for (int32_t first = begin; first < end; first += 128) {
-      const int32_t at = first + 4 * lane;
-      float4 w = four<resident>(x, at, end, nucleus ? 0 : -INFINITY);
-      if (!nucleus) w = weights_of(at, w);
-      const auto some_of = [](float one) { return one > 0 ? max(fixed(one), uint64_t{1}) : 0; };
-      const uint64_t each[4] = {some_of(w.x), some_of(w.y), some_of(w.z), some_of(w.w)};
-      const uint64_t all = each[0] + each[1] + each[2] + each[3];
-      until = before + warp_scan(all);
-      reached = __ballot_sync(all_lanes, all && static_cast<double>(until) > target);
-      const unsigned some = __ballot_sync(all_lanes, all != 0);
-      if (some) {
-        const int there = reached ? __ffs(reached) - 1 : 31 - __clz(some);
-        until -= all;
-        int32_t mine_token = -1;
+    const auto weights_at = [&](int32_t at) {
+      const float4 v = four<resident>(x, at, end, nucleus ? 0 : -INFINITY);
+      return nucleus ? v : weights_of(at, v);
+    };
+    const auto some_of = [](float one) { return one > 0 ? max(fixed(one), uint64_t{1}) : 0; };
+    constexpr int stretch = 8;  // fours of a lane whose sums are made together
+    for (int32_t first = begin; first < end; first += 128 * stretch) {
+      uint64_t all[stretch];
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const bool over = static_cast<double>(until) > target;
-          if (each[e] && !over) mine_token = c.begin + at + e;
-          until += each[e];
-        }
-        token = __shfl_sync(all_lanes, mine_token, there);
+      for (int u = 0; u < stretch; ++u) {
+        const float4 w = weights_at(first + 128 * u + 4 * lane);
+        all[u] = warp_sum(some_of(w.x) + some_of(w.y) + some_of(w.z) + some_of(w.w));
       }
-      if (reached) break;
-      before = __shfl_sync(all_lanes, until, 31);
+      int32_t there = -1;
+      uint64_t there_before = 0;
+      bool over = false;
+#pragma unroll
+      for (int u = 0; u < stretch; ++u) {
+        if (over || !all[u]) continue;
+        there = first + 128 * u;
+        there_before = before;
+        over = static_cast<double>(before + all[u]) > target;
+        if (!over) before += all[u];
+      }
+      if (there < 0) continue;
+      const float4 w = weights_at(there + 4 * lane);
+      const uint64_t each[4] = {some_of(w.x), some_of(w.y), some_of(w.z), some_of(w.w)};
+      const uint64_t mine_sum = each[0] + each[1] + each[2] + each[3];
+      until = there_before + warp_scan(mine_sum) - mine_sum;
+      int32_t mine_token = -1;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        if (each[e] && !(static_cast<double>(until) > target)) mine_token = there + 4 * lane + e;
+        until += each[e];
+      }
+      token = c.begin + static_cast<int32_t>(warp_max_of(static_cast<uint32_t>(mine_token + 1))) - 1;  // the last that begins before the point
+      if (over) break;
     }
     if (lane == 0) s.token = token;
   }

@@ -167,23 +167,22 @@ __device__ inline void cut_ids(SampleShared& s, Chunk& c, Cut& cut, uint64_t wan
 // The `wanted` best of all x, exactly; of equals those with the lower ids. Three passes or more.
 template <bool resident>
 __device__ __noinline__ Cut cut_count(SampleShared& s, Chunk& c, const float* x, uint64_t wanted) {
-  const auto key = [&](int32_t i) { return ~ordered(x[i]); };
   Cut cut;
   uint32_t prefix = 0;
   for (int level = 0; level < 3; ++level) {
     const int shift = level == 0 ? 21 : level == 1 ? 10 : 0, width = level == 2 ? 10 : 11;
     uint32_t* h = clear_histogram(s, c);
-    for (int32_t i = threadIdx.x; i < c.count; i += sample_threads) {
-      const uint32_t k = key(i) >> shift;
-      if (level == 0 || k >> width == prefix) atomicAdd(&h[k & ((1u << width) - 1)], 1u);
-    }
+    visit<resident>(x, c.count, 0, [&](int32_t i, float v) {
+      const uint32_t k = ~ordered(v) >> shift;
+      if ((level == 0 || k >> width == prefix) && i < c.count) atomicAdd(&h[k & ((1u << width) - 1)], 1u);
+    });
     find_border<true, false>(s, c, wanted, 0, 0);
     prefix = prefix << width | s.border.bin;
     wanted -= s.border.before;
     cut.key = prefix << shift | ((1u << shift) - 1);
     if (wanted == s.border.inside) return cut;
   }
-  cut_ids(s, c, cut, wanted, key);
+  cut_ids(s, c, cut, wanted, [&](int32_t i) { return ~ordered(x[i]); });
   return cut;
 }
 
@@ -199,12 +198,12 @@ __device__ __noinline__ Cut cut_weight(SampleShared& s, Chunk& c, const float* w
   uint64_t goal = s.border.goal - s.border.before;
   for (int shift = 10; shift >= 0; shift -= 10) {
     uint32_t* h = clear_histogram(s, c);
-    for (int32_t i = threadIdx.x; i < c.count; i += sample_threads) {
-      const uint32_t k = weight_key(w[i]) >> shift;
-      if (k >> 10 != prefix) continue;
-      const uint64_t weight = fixed(w[i]);
+    visit<resident>(w, c.count, 0, [&](int32_t, float v) {
+      const uint32_t k = weight_key(v) >> shift;
+      if (k >> 10 != prefix) return;
+      const uint64_t weight = fixed(v);
       if (weight) add_weight<resident>(h, k & 1023, weight);
-    }
+    });
     find_border<resident, true>(s, c, goal, 0, 0);
     prefix = prefix << 10 | s.border.bin;
     goal -= s.border.before;
