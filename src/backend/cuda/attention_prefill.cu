@@ -29,7 +29,7 @@ __device__ inline void copies_wait() {
 
 // grid: most tiles * kv heads
 template <class T, int Dims>
-__global__ void __launch_bounds__(threads) attend_blocks(const AttentionArgs a, int32_t positions, int32_t least_rows, float c) {
+__global__ void __launch_bounds__(threads, 2) attend_blocks(const AttentionArgs a, int32_t positions, int32_t least_rows, float c) {
 #if __CUDA_ARCH__ >= 800
   constexpr int pitch = row_pitch(Dims), pieces = Dims / 8, stage_bytes = block_keys * pitch;
   extern __shared__ __align__(16) unsigned char shared[];
@@ -48,22 +48,34 @@ __global__ void __launch_bounds__(threads) attend_blocks(const AttentionArgs a, 
 
   const KvLayout layout(a.kv);
   const int32_t* table = a.page_table + seq.page_begin;
-  const auto load = [&](int32_t block, int stage) {
+  // Where a block's keys stand, found while the block before the one before is worked on; null: what nobody sees
+  // may be anything, and counts as zeros.
+  __shared__ const unsigned char* key_rows[2][block_keys];
+  const auto find_row = [&](int32_t block) -> const unsigned char* {
+    const int32_t token = block * block_keys + threadIdx.x % block_keys;
+    if (token < low || token > last) return nullptr;
+    return reinterpret_cast<const unsigned char*>(plain_keys<T>(layout, a.pages, table[token / layout.page_tokens], kv_head)) +
+           token % layout.page_tokens * (Dims * 2);
+  };
+  const auto load = [&](int stage) {
     const uint32_t key_at = static_cast<uint32_t>(__cvta_generic_to_shared(keys + stage * stage_bytes));
     const uint32_t value_at = static_cast<uint32_t>(__cvta_generic_to_shared(values + stage * stage_bytes));
 #pragma unroll 4
     for (int i = threadIdx.x; i < block_keys * pieces; i += threads) {
       const int row = i / pieces, piece = i % pieces;
-      const int32_t token = block * block_keys + row;
-      const bool there = token >= low && token <= last;  // what nobody sees may be anything
-      const unsigned char* from = static_cast<const unsigned char*>(a.pages);
-      if (there) from = reinterpret_cast<const unsigned char*>(plain_keys<T>(layout, a.pages, table[token / layout.page_tokens], kv_head)) +
-                        (token % layout.page_tokens * Dims + 8 * piece) * 2;
+      const unsigned char* from = key_rows[stage][row];
+      const bool there = from != nullptr;
+      from = there ? from + 16 * piece : static_cast<const unsigned char*>(a.pages);
       copy_piece(key_at + row * pitch + 16 * piece, from, there);
       copy_piece(value_at + row * pitch + 16 * piece, there ? from + layout.values_at : from, there);
     }
   };
-  load(begin, 0);
+  if (threadIdx.x < block_keys)
+    key_rows[0][threadIdx.x] = find_row(begin);
+  else
+    key_rows[1][threadIdx.x - block_keys] = find_row(begin + 1);
+  __syncthreads();
+  load(0);
   for (int i = threadIdx.x; i < query_rows * pieces; i += threads) {
     const int row = i / pieces, piece = i % pieces, position = row / group, head = kv_head * group + row % group;
     uint4 v{};
@@ -86,7 +98,8 @@ __global__ void __launch_bounds__(threads) attend_blocks(const AttentionArgs a, 
     const int stage = (b - begin) % 2;
     copies_wait();
     __syncthreads();
-    if (b < end) load(b + 1, stage ^ 1);
+    if (b < end) load(stage ^ 1);
+    const unsigned char* const later = threadIdx.x < block_keys ? find_row(b + 2) : nullptr;
     const uint32_t k = static_cast<uint32_t>(__cvta_generic_to_shared(keys + stage * stage_bytes));
     const uint32_t v = static_cast<uint32_t>(__cvta_generic_to_shared(values + stage * stage_bytes));
     const int32_t key = b * block_keys;
@@ -110,6 +123,7 @@ __global__ void __launch_bounds__(threads) attend_blocks(const AttentionArgs a, 
       }
       chunk.clear();
     }
+    if (threadIdx.x < block_keys) key_rows[stage][threadIdx.x] = later;  // load() looked there before the last barrier
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -130,9 +144,8 @@ __global__ void __launch_bounds__(threads) attend_blocks(const AttentionArgs a, 
 
 template <class T, int Dims>
 void start(Context* c, const AttentionArgs& given, int32_t least_rows, PluginStatus* status) {
-  static std::atomic<uint64_t> allowed{0};
   const auto kernel = attend_blocks<T, Dims>;
-  if (!allow_once(c, allowed, reinterpret_cast<const void*>(kernel), shared_bytes<Dims>, status)) return;
+  if (!allow_shared(c, reinterpret_cast<const void*>(kernel), shared_bytes<Dims>, status)) return;
   AttentionArgs a = given;
   a.max_context = 0;  // no kernel reads it, and it would make every step's list another
   const int32_t positions = tile_positions(a, query_rows);
@@ -172,6 +185,8 @@ bool prefill_takes(const Context* c, const AttentionArgs& a) {
 void prefill(Context* c, const AttentionArgs& a, int32_t least_rows, PluginStatus* status) {
   if (c->fast && prefill_hopper_takes(c, a))
     prefill_hopper(c, a, least_rows, status);
+  else if (prefill_exactly_takes(c, a))
+    prefill_exactly(c, a, least_rows, status);
   else
     prefill_blocks(c, a, least_rows, status);
 }

@@ -1,8 +1,6 @@
 // What the kernels of prompt attention share. A tile of queries is several neighbouring positions of one
 // sequence, each with all query heads of one key head, so that a tile of keys and values serves them all.
 #pragma once
-#include <atomic>
-
 #include "backend/cuda/attention_block.cuh"
 
 namespace orlop::cuda {
@@ -12,9 +10,15 @@ bool prefill_takes(const Context*, const AttentionArgs&);
 // Of the sequences with at least least_rows rows; the others are not looked at.
 void prefill(Context*, const AttentionArgs&, int32_t least_rows, PluginStatus*);
 
-// Its two ways. Any order of keys, Hopper's asynchronous products (fast mode, one capability only):
+// Its ways. Any order of keys, Hopper's asynchronous products (fast mode, one capability only):
 bool prefill_hopper_takes(const Context*, const AttentionArgs&);
 void prefill_hopper(Context*, const AttentionArgs&, int32_t least_rows, PluginStatus*);
+// With them too, but in the order, and to the bit, of prefill_blocks():
+bool prefill_exactly_takes(const Context*, const AttentionArgs&);
+void prefill_exactly(Context*, const AttentionArgs&, int32_t least_rows, PluginStatus*);
+// The first of int8 and uint4 (fast mode):
+bool prefill_codes_takes(const Context*, const AttentionArgs&);
+void prefill_codes(Context*, const AttentionArgs&, int32_t least_rows, PluginStatus*);
 // Keys in the fixed order of attention_block.cuh:
 bool prefill_blocks_takes(const Context*, const AttentionArgs&);
 void prefill_blocks(Context*, const AttentionArgs&, int32_t least_rows, PluginStatus*);
@@ -61,14 +65,5 @@ __device__ inline RowTile find_tile(const AttentionSeq* seqs, int32_t count, int
 // Two neighbouring columns of an output row.
 __device__ inline void store_pair(float* to, float x, float y) { *reinterpret_cast<float2*>(to) = make_float2(x, y); }
 __device__ inline void store_pair(__nv_bfloat16* to, float x, float y) { *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(x, y); }
-
-// Allows a kernel its shared memory, once for each GPU.
-inline bool allow_once(Context* c, std::atomic<uint64_t>& allowed, const void* kernel, size_t bytes, PluginStatus* status) {
-  const uint64_t bit = uint64_t{1} << (c->index % 64);
-  if (c->index < 64 && allowed.load(std::memory_order_acquire) & bit) return true;
-  if (!allow_shared(c, kernel, bytes, status)) return false;
-  allowed.fetch_or(bit, std::memory_order_release);
-  return true;
-}
 
 }  // namespace orlop::cuda

@@ -42,10 +42,15 @@ __device__ inline bool group_any(int id, int threads, bool mine) {
   return any;
 }
 
-// A box of a matrix to shared memory; its bytes complete the barrier's phase.
-__device__ inline void copy_box(uint32_t to, const CUtensorMap* map, int column, int row, uint32_t barrier) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
-               "l"(map), "r"(column), "r"(row), "r"(barrier)
+// A box of a tensor to shared memory; its bytes complete the barrier's phase.
+__device__ inline void copy_box(uint32_t to, const CUtensorMap* map, int x, int y, int z, int w, uint32_t barrier) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
+               "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier)
+               : "memory");
+}
+// Bytes that lie together, a multiple of 16.
+__device__ inline void copy_bytes(uint32_t to, const void* from, int bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
 __device__ inline void prefetch_map(const CUtensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
@@ -74,11 +79,12 @@ __device__ inline void hold(float (&v)[N]) {
   for (int i = 0; i < N; ++i) asm volatile("" : "+f"(v[i])::"memory");
 }
 
-// A matrix in shared memory, rows of 128 bytes whose 16-byte pieces are turned by the row (piece ^ row % 8),
-// in panels of 64 elements: `panel` bytes from one to the next where the matrix is wider (values), any number
-// where a step stays in one (queries, keys). Steps of 16 rows or of 32 bytes within a row are added to it.
-__device__ inline uint64_t swizzled(uint32_t address, int panel) {
-  return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{static_cast<uint32_t>(panel) >> 4} << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+// A matrix in shared memory, in squares of 8 rows of 128 bytes whose 16-byte pieces are turned by the row (piece ^
+// row): `down` bytes from one to the next 8 rows, `across` bytes to the next 64 columns where a product's step
+// goes over several (values). Steps of 16 rows or of 32 bytes within a row are added to it, in units of 16 bytes.
+__device__ inline uint64_t swizzled(uint32_t address, int across, int down) {
+  return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{static_cast<uint32_t>(across) >> 4} << 16 | uint64_t{static_cast<uint32_t>(down) >> 4} << 32 |
+         uint64_t{1} << 62;
 }
 
 // Registers of an accumulator, as the assembler counts them and as it is given them.
