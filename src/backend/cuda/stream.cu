@@ -3,8 +3,8 @@
 // memory (cp.async), which needs no barrier and begins before the kernel's inputs are there. m16n8k16 tensor core
 // steps multiply the codes, which bf16 holds exactly, with float32 sums; scales and mins are applied to the sums.
 //
-// A block takes a slice of k for tiles of 16 rows of weights; its sixteen warps take pieces of the slice, and their
-// sums are added in order. If the activations of a whole row of weights do not fit beside the ring, the k of a
+// A block takes a slice of k for tiles of 16 rows of weights, two tiles at a time; eight warps take pieces of the
+// slice for each, and their sums are added in order. If the activations of a whole row of weights do not fit beside the ring, the k of a
 // row is shared by a cluster of blocks, which read each other's sums. An output's bits depend on its own inputs
 // and on the number of blocks that share k.
 #include <cooperative_groups.h>
@@ -22,7 +22,7 @@ namespace orlop::cuda {
 namespace {
 
 constexpr int together = 4;  // tiles whose sums a cluster adds at once
-constexpr int warps = 16, threads = 32 * warps;
+constexpr int warps = 8, turn = 2, threads = 32 * warps * turn;  // warps: of a tile; turn: tiles at a time
 static_assert(threads >= norm_threads);
 
 __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(Stream
   constexpr bool tiled = scales != Scales::none;
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ float norm_parts[8];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, j = lane % 4, g = lane / 4;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % warps, half = threadIdx.x / (32 * warps), j = lane % 4, g = lane / 4;
   const Piece& l = a.l;
   const int rank = static_cast<int>(blockIdx.x) % blocks_of_k, cluster = static_cast<int>(blockIdx.x) / blocks_of_k;
   const int clusters = static_cast<int>(gridDim.x) / blocks_of_k;
@@ -89,26 +89,32 @@ __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(Stream
 
   unsigned char* ring = shared;                                              // [depth][2][threads] of 16 bytes
   unsigned char* scale_ring = ring + depth * 2 * threads * 16;       // [depth][2][warps][8 rows] of scale_bytes
-  float* sums = reinterpret_cast<float*>(scale_ring + depth * 2 * threads / 4 * scale_bytes);  // [warps][columns][32][4]
-  float* part = sums + warps * columns * 128;                                // [2][together][columns][32][4], of clusters
+  float* sums = reinterpret_cast<float*>(scale_ring + depth * 2 * threads / 4 * scale_bytes);  // [turn][warps][columns][32][4]
+  float* part = sums + turn * warps * columns * 128;                              // [2][together][columns][32][4], of clusters
   auto* x = reinterpret_cast<__nv_bfloat16*>(part + (blocks_of_k > 1 ? 2 * together * columns * 128 : 0));  // [m][pitch]
 
   // The stream of this thread: for each tile of rows, each unit of this warp, each half of the tile.
-  const int64_t unit_bytes = tiled ? l.block_bytes : 64;
+  const auto unit_bytes = static_cast<uint32_t>(tiled ? l.block_bytes : 64);
+  const auto units = static_cast<uint32_t>(l.units), last_row = static_cast<uint32_t>(up(l.rows, row_block)) - 1;
   const unsigned char* codes_at[2];
   const unsigned char* scales_from[2];
   const auto turn_to = [&](int tile) {
 #pragma unroll
     for (int p = 0; p < 2; ++p) {
       const bool high = p;
-      int64_t row = int64_t{tile} * rows_of_tile + g + (high ? gated ? a.up_row : 8 : 0);
-      row = min(row, up(l.rows, row_block) - 1);  // rows beyond the last output may be beyond the padding
+      uint32_t row = static_cast<uint32_t>(tile * rows_of_tile + g) + (high ? gated ? static_cast<uint32_t>(a.up_row) : 8u : 0u);
+      row = min(row, last_row);  // rows beyond the last output may be beyond the padding
       const unsigned char* piece = high ? a.high : a.low;
-      codes_at[p] = piece + (tiled ? l.at(row, mine.begin) : row * l.row_bytes + mine.begin * 64) + 16 * j;
-      if (tiled) scales_from[p] = piece + l.scale_at(row, mine.begin) + 16 * j;
+      if constexpr (tiled) {
+        const unsigned char* block = piece + uint64_t{row / 16 * units + static_cast<uint32_t>(mine.begin)} * unit_bytes;
+        codes_at[p] = block + row % 16 * 64 + 16 * j;
+        scales_from[p] = block + 1024 + row % 16 * static_cast<uint32_t>(scale_bytes) + 16 * j;
+      } else {
+        codes_at[p] = piece + uint64_t{row} * static_cast<uint32_t>(l.row_bytes) + mine.begin * 64 + 16 * j;
+      }
     }
   };
-  int next_tile = cluster, next_unit = mine.begin, slot = 0;
+  int next_tile = half * clusters + cluster, next_unit = mine.begin, slot = 0;
   const auto fetch = [&] {
     if (next_tile < all_tiles && mine.begin < mine.end) {
 #pragma unroll
@@ -131,14 +137,14 @@ __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(Stream
       }
       if (++next_unit == mine.end) {
         next_unit = mine.begin;
-        next_tile += clusters;
+        next_tile += turn * clusters;
         turn_to(next_tile);
       }
     }
     close_copies();
     slot = slot + 1 == depth ? 0 : slot + 1;
   };
-  turn_to(cluster);
+  turn_to(next_tile);
 #pragma unroll
   for (int i = 0; i < depth - 1; ++i) fetch();
 
@@ -193,9 +199,10 @@ __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(Stream
 
   const int scaled_steps = steps / sub, scaled_shift = __ffs(scaled_steps) - 1;
   int parity = 0;
-  for (int tile = cluster, taken = 0, waiting = 0; tile < all_tiles; tile += clusters) {
+  for (int first = cluster, taken = 0, waiting = 0; first < all_tiles; first += turn * clusters) {
+    const bool there = first + half * clusters < all_tiles;  // an odd one is alone
     float total[2][columns][4] = {};  // of even and of odd steps: chains of tensor core products are long
-    for (int u = mine.begin; u < mine.end; ++u) {
+    for (int u = mine.begin; u < (there ? mine.end : 0); ++u) {
       wait_copies<depth - 2>();
       if constexpr (tiled) __syncwarp();  // scales come from others of the row; and all are done with the slot that fetch fills
       const int at = taken * 2;
@@ -244,13 +251,14 @@ __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(Stream
     __syncthreads();  // the sums of the tile before were read
 #pragma unroll
     for (int c = 0; c < columns; ++c)
-      *reinterpret_cast<float4*>(sums + ((warp * columns + c) * 32 + lane) * 4) = {total[0][c][0] + total[1][c][0], total[0][c][1] + total[1][c][1],
+      *reinterpret_cast<float4*>(sums + (((half * warps + warp) * columns + c) * 32 + lane) * 4) = {total[0][c][0] + total[1][c][0], total[0][c][1] + total[1][c][1],
                                                                                   total[0][c][2] + total[1][c][2], total[0][c][3] + total[1][c][3]};
     __syncthreads();
-    const auto block_sum = [&](int at) {
+    const auto block_sum = [&](int at) {  // of the pair's sums
+      const float* from = sums + at / (columns * 128) * warps * columns * 128 + at % (columns * 128);
       float v = 0;
 #pragma unroll
-      for (int w = 0; w < warps; ++w) v += sums[w * columns * 128 + at];
+      for (int w = 0; w < warps; ++w) v += from[w * columns * 128];
       return v;
     };
     // Item: low rows' sums first, then with gates the high rows' of the same place.
@@ -276,22 +284,27 @@ __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(Stream
       else
         a.out[place] = a.accumulate ? a.out[place] + v : v;
     };
+    const int here = min(turn, (all_tiles - first + clusters - 1) / clusters);  // tiles of this turn
     if (blocks_of_k == 1) {
-      for (int at = static_cast<int>(threadIdx.x); at < columns * 128; at += threads) finish(tile, at, block_sum);
+      for (int at = static_cast<int>(threadIdx.x); at < here * columns * 128; at += threads) {
+        const int which = at / (columns * 128);
+        finish(first + which * clusters, at % (columns * 128), [&](int i) { return block_sum(which * columns * 128 + i); });
+      }
       continue;
     }
 #if __CUDA_ARCH__ >= 900
     // The blocks of a cluster meet once for several tiles.
     float* own = part + (parity * together + waiting) * columns * 128;
-    for (int at = static_cast<int>(threadIdx.x); at < columns * 128; at += threads) own[at] = block_sum(at);
-    if (++waiting < together && tile + clusters < all_tiles) continue;
+    for (int at = static_cast<int>(threadIdx.x); at < here * columns * 128; at += threads) own[at] = block_sum(at);
+    waiting += here;
+    if (waiting + turn <= together && first + turn * clusters < all_tiles) continue;
     const auto all = cooperative_groups::this_cluster();
     all.sync();
     for (int at = static_cast<int>(threadIdx.x); at < waiting * columns * 128; at += threads) {
       if (at / 4 % blocks_of_k != rank) continue;
       const int which = at / (columns * 128);
       float* from = part + (parity * together + which) * columns * 128;
-      finish(tile - (waiting - 1 - which) * clusters, at % (columns * 128), [&](int i) {
+      finish(first + (here - waiting + which) * clusters, at % (columns * 128), [&](int i) {
         float v = 0;
         for (int r = 0; r < blocks_of_k; ++r) v += *all.map_shared_rank(from + i, r);
         return v;
@@ -343,7 +356,7 @@ bool run(Context* c, const StreamArgs& a, int blocks_of_k, size_t most_shared, P
   const int units = static_cast<int>(a.l.units), each = (units + blocks_of_k - 1) / blocks_of_k;
   const int pitch = x_pitch<codes, tiled>(each * static_cast<int>(unit_of(codes)));
   const size_t shared = static_cast<size_t>(depth * 2 * threads / 4 * (64 + (tiled ? a.l.scale_bytes : 0))) +
-                        sizeof(float) * 128 * columns * (warps + (blocks_of_k > 1 ? 2 * together : 0)) +
+                        sizeof(float) * 128 * columns * (warps * turn + (blocks_of_k > 1 ? 2 * together : 0)) +
                         sizeof(__nv_bfloat16) * static_cast<size_t>(std::min(a.m, 8 * columns) * pitch);
   constexpr size_t fixed = 1024;  // what the kernel has besides
   if (shared + fixed > most_shared || (blocks_of_k > 1 && c->capability < 90)) return false;
