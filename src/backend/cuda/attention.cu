@@ -21,7 +21,8 @@ bool have_counters(Context* c, PluginStatus* status) {
          good(cudaMemset(c->attention_done, 0, bytes), "attention's counters", status);
 }
 
-void decode(Context* c, const AttentionArgs& a, int32_t too_many, PluginStatus* status) {
+// exactly: in the order of sums that prefill() has in deterministic mode.
+void decode(Context* c, const AttentionArgs& a, int32_t too_many, bool exactly, PluginStatus* status) {
   const KvLayout l(a.kv);
   const DecodePlan p = plan_decode(a.kv, a.heads, a.rows, a.seq_count, a.max_context, a.window, c->multiprocessors, c->fast);
   if (p.splits > 1 && !have_counters(c, status)) return;
@@ -38,16 +39,18 @@ void decode(Context* c, const AttentionArgs& a, int32_t too_many, PluginStatus* 
   d.q_stride = a.q_stride;
   d.k_stride = a.k_stride;
   d.out_stride = a.out_stride;
-  d.page_bytes = l.page_bytes;
+  d.page_bytes = static_cast<uint32_t>(l.page_bytes);
   d.head_bytes = l.head_bytes;
-  d.values_at = l.values_at;
-  d.key_grids_at = l.key_grids_at;
-  d.value_grids_at = l.value_grids_at;
+  d.values_at = static_cast<uint32_t>(l.values_at);
+  d.key_grids_at = static_cast<uint32_t>(l.key_grids_at);
+  d.value_grids_at = static_cast<uint32_t>(l.value_grids_at);
+  d.key_units_at = static_cast<uint32_t>(l.key_units_at);
   d.kv_heads = l.kv_heads;
   d.group = a.heads / l.kv_heads;
   d.head_parts = p.head_parts;
   d.part_heads = p.part_heads;
   d.page_tokens = l.page_tokens;
+  d.page_magic = page_magic(l.page_tokens);
   d.key_tile = l.key_tile;
   d.seq_count = a.seq_count;
   d.one_each = a.rows == a.seq_count;
@@ -61,6 +64,7 @@ void decode(Context* c, const AttentionArgs& a, int32_t too_many, PluginStatus* 
   d.narrow_out = a.narrow_out;
   d.scale_log2 = a.scale * 1.44269504088896340736f;
   const auto x = static_cast<unsigned>(p.blocks), y = static_cast<unsigned>(p.splits);
+  if (exactly) return decode_exactly(c, a.kv, d, x, y, status);
   switch (a.kv.type) {
     case KvType::bf16:
       return decode_bf16(c, l.head_dim, d, x, y, status);
@@ -78,16 +82,11 @@ void decode(Context* c, const AttentionArgs& a, int32_t too_many, PluginStatus* 
 void attention(Context* c, const AttentionArgs& a, PluginStatus* status) {
   const bool plain_type = a.kv.type == KvType::bf16 || a.kv.type == KvType::f16;
   const bool even = a.q_stride % 4 == 0 && a.out_stride % 4 == 0 && a.k_stride % 4 == 0;  // rows of whole 16 bytes
-  if (!decode_takes(a.kv) || !even) return attend_plainly(c, a, status);
-  if (plain_type && prefill_takes(c, a)) {
-    if (!c->fast) return prefill(c, a, 1, status);  // one order of sums for all rows
-    if (a.rows >= many_rows && a.rows > a.seq_count) {
-      prefill(c, a, many_rows, status);
-      if (a.seq_count > 1) decode(c, a, many_rows, status);
-      return;
-    }
-  }
-  decode(c, a, INT_MAX, status);
+  if (!decode_takes(a.kv) || !even || !pages_are_exact(a.max_context, a.kv.page_tokens) || KvLayout(a.kv).page_bytes >> 31) return attend_plainly(c, a, status);
+  const bool pair = prefill_takes(c, a), exactly = pair && plain_type && !c->fast;
+  if (!pair || a.rows < many_rows || a.rows == a.seq_count) return decode(c, a, INT_MAX, exactly, status);
+  prefill(c, a, many_rows, status);
+  if (a.seq_count > 1) decode(c, a, many_rows, exactly, status);  // of one sequence, all rows are prefill()'s
 }
 
 }  // namespace orlop::cuda

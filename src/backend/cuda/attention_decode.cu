@@ -4,12 +4,36 @@
 #include "backend/cuda/attention_entries.h"
 
 namespace orlop::cuda {
+namespace {
+
+template <KvType type, int dims>
+void start(Context* c, const DecodeArgs& a, dim3 grid, PluginStatus* status) {
+  using Narrow = decode::Plain<type, dims, 8>;
+  if (a.tile_columns <= 8) return decode::start_one<Narrow>(c, a, grid, decode::attend<Narrow>, status);
+  if constexpr (dims <= 128) {
+    using Wide = decode::Plain<type, dims, 16>;
+    decode::start_one<Wide>(c, a, grid, decode::attend<Wide>, status);
+  }
+}
+
+template <KvType type>
+void start(Context* c, int32_t dims, const DecodeArgs& a, dim3 grid, PluginStatus* status) {
+  switch (dims) {
+    case 64: return start<type, 64>(c, a, grid, status);
+    case 80: return start<type, 80>(c, a, grid, status);
+    case 96: return start<type, 96>(c, a, grid, status);
+    case 128: return start<type, 128>(c, a, grid, status);
+    default: return start<type, 256>(c, a, grid, status);
+  }
+}
+
+}  // namespace
 
 void decode_bf16(Context* c, int32_t dims, const DecodeArgs& a, unsigned x, unsigned y, PluginStatus* status) {
-  decode::start<KvType::bf16>(c, dims, a, dim3(x, y), status);
+  start<KvType::bf16>(c, dims, a, dim3(x, y), status);
 }
 void decode_f16(Context* c, int32_t dims, const DecodeArgs& a, unsigned x, unsigned y, PluginStatus* status) {
-  decode::start<KvType::f16>(c, dims, a, dim3(x, y), status);
+  start<KvType::f16>(c, dims, a, dim3(x, y), status);
 }
 
 }  // namespace orlop::cuda

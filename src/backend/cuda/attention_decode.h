@@ -1,6 +1,7 @@
 // Attention of few rows: what its kernels are told, and how work is cut. Host only, but for DecodeArgs.
 #pragma once
 #include <algorithm>
+#include <cstdint>
 
 #include "backend/cuda/layout.h"
 #include "backend/cuda/kv_layout.cuh"
@@ -22,7 +23,8 @@ struct DecodeArgs {
   float* records;  // [tiles of rows][head_parts][kv_heads][splits][tile_columns][head_dim + 4]
   uint32_t* done;  // [tiles of rows][head_parts][kv_heads], zero before and after
   int64_t q_stride, k_stride, out_stride;
-  int64_t page_bytes, head_bytes, values_at, key_grids_at, value_grids_at;
+  int64_t head_bytes;
+  uint32_t page_bytes, values_at, key_grids_at, value_grids_at, key_units_at;
   int32_t kv_heads, group, head_parts, part_heads;  // a group's heads are taken in parts of part_heads
   int32_t page_tokens, key_tile;
   int32_t seq_count, one_each;  // one_each: as many sequences as rows
@@ -32,9 +34,14 @@ struct DecodeArgs {
   int32_t chunk, splits, walks;  // a block walks all chunks of its tile, or takes one of at most `splits`
   int32_t narrow_out;
   float scale_log2;
-  int32_t unused;
+  uint32_t page_magic;  // page_of()
+  uint32_t unused;
 };
-static_assert(sizeof(DecodeArgs) == 9 * 8 + 8 * 8 + 18 * 4);
+static_assert(sizeof(DecodeArgs) == 9 * 8 + 4 * 8 + 24 * 4);
+
+// The page of token t, for t * page_tokens < 2^32: t over page_tokens by a product.
+inline uint32_t page_magic(int32_t page_tokens) { return static_cast<uint32_t>((uint64_t{1} << 32) / static_cast<uint32_t>(page_tokens) + 1); }
+inline bool pages_are_exact(int32_t max_context, int32_t page_tokens) { return int64_t{max_context} * page_tokens < int64_t{1} << 32; }
 
 // Of a call whose contexts are split: tiles at most; and what their chunks leave, in tiles of most_columns queries.
 constexpr int64_t most_records = 4096;
@@ -74,16 +81,25 @@ inline DecodePlan plan_decode(const KvDesc& kv, int32_t heads, int32_t rows, int
   const int64_t tiles = std::min<int64_t>(rows, rows / p.tile_rows + 2 * int64_t{seq_count});
   p.blocks = tiles * kv.kv_heads * p.head_parts;
   // Keys that a tile sees, at most; a window may begin and end inside a chunk.
-  const int64_t context = stepped(max_context), seen = window ? std::min<int64_t>(context, int64_t{window} + p.tile_rows) : context;
+  const int64_t context = stepped(max_context);
+  if (window >= context) window = 0;
+  const int64_t seen = window ? std::min<int64_t>(context, int64_t{window} + p.tile_rows) : context;
   if (!fast) {
     p.chunk = is_coded(kv.type) ? 2 * attention_chunk : attention_chunk;
   } else {
-    // A wave of blocks, each of at least 64 (codes: 128) tokens; more waves once blocks are long.
-    const int64_t slots = 2 * int64_t{multiprocessors}, unit = is_coded(kv.type) ? 128 : 64;
-    int64_t chunk = (p.blocks * seen + slots - 1) / slots;
-    if (chunk > 512) chunk = std::max<int64_t>(512, chunk / 12);
-    chunk = std::max(chunk, (p.blocks * seen + most_records - 1) / most_records);
-    p.chunk = static_cast<int32_t>(std::min<int64_t>(up(chunk, unit), up(context, unit)));
+    // What a number of splits costs, in tokens that a block walks: waves of blocks, each with what a block costs
+    // by itself, and the fold. A context much longer than the others must not be one block's work: at most 4096.
+    const int64_t unit = is_coded(kv.type) ? 128 : 64, slots = int64_t{is_coded(kv.type) ? 3 : 2} * multiprocessors, alone = 100, fold = 10;
+    const int64_t most = std::min<int64_t>((seen + unit - 1) / unit, 
+                                           p.blocks > most_records ? 1 : std::max<int64_t>(1, most_records * most_columns / (p.blocks * p.tile_rows * p.part_heads)));
+    int64_t best = INT64_MAX;
+    for (int64_t n = 1; n <= std::min<int64_t>(most, 256); ++n) {
+      const int64_t chunk = up((seen + n - 1) / n, unit), cost = (p.blocks * n + slots - 1) / slots * (chunk + alone) + (n > 1 ? fold * n : 0);
+      if (cost >= best || (chunk > 4096 && n < most)) continue;
+      best = cost;
+      p.chunk = static_cast<int32_t>(chunk);
+    }
+    if (best == INT64_MAX) p.chunk = static_cast<int32_t>(up((seen + most - 1) / most, unit));
   }
   const int64_t splits = window ? (seen - 1) / p.chunk + 2 : (context + p.chunk - 1) / p.chunk;
   p.splits = static_cast<int32_t>(splits);

@@ -53,7 +53,8 @@ __global__ void __launch_bounds__(32) attend_exactly(const __grid_constant__ Dec
         }
         continue;
       }
-      const unsigned char* from = head + table[token / a.page_tokens] * a.page_bytes + int64_t{token % a.page_tokens} * (2 * Dims);
+      const int32_t page = decode::page_of(a, token);
+      const unsigned char* from = head + uint64_t{static_cast<uint32_t>(table[page])} * a.page_bytes + int64_t{token - page * a.page_tokens} * (2 * Dims);
 #pragma unroll
       for (int i = lane; i < each * pieces; i += 32) {
         const int32_t row = i / pieces, t = token + row;

@@ -53,7 +53,7 @@ struct Cache<Codes8<int8>> {
     return static_cast<const unsigned char*>(a.pages) + l.head_at(a.page_table[seq.page_begin + t / l.page_tokens], kv_head);
   }
   __device__ static float code(const unsigned char* codes, CodePlace p) {
-    if (int8) return static_cast<float>(static_cast<signed char>(codes[p.byte]));
+    if (int8) return static_cast<float>(codes[p.byte] - 128);
     return static_cast<float>((codes[p.byte] >> p.shift & 15) - 8);
   }
   __device__ void key(int32_t t, int32_t d, float (&to)[8]) const {
@@ -71,8 +71,9 @@ struct Cache<Codes8<int8>> {
     }
     const unsigned char* h = head(t);
     const uint16_t* grids = reinterpret_cast<const uint16_t*>(h + l.key_grids_at + int64_t{in_page / l.key_tile} * 64 * l.tiles);
+    const float unit = reinterpret_cast<const float*>(h + l.key_units_at)[in_page / l.key_tile];
     for (int i = 0; i < 8; ++i)
-      to[i] = fmaf(code(h + int64_t{in_page / 16} * l.codes, key_code(int8, l.lane_words, in_page % 16, d + i)), bf16(grids[grid_at(d + i) + grid_scale]),
+      to[i] = fmaf(code(h + int64_t{in_page / 16} * l.codes, key_code(int8, l.lane_words, in_page % 16, d + i)), __half2float(__ushort_as_half(grids[grid_at(d + i) + grid_share])) * unit,
                    __half2float(__ushort_as_half(grids[grid_at(d + i)])));
   }
   __device__ float value(int32_t t, int32_t d) const {

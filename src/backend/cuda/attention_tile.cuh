@@ -61,4 +61,6 @@ __device__ inline bool find_tile(const DecodeArgs& a, int32_t number, Tile& tile
   return true;
 }
 
+__device__ inline int32_t page_of(const DecodeArgs& a, int32_t t) { return static_cast<int32_t>(__umulhi(static_cast<uint32_t>(t), a.page_magic)); }
+
 }  // namespace orlop::cuda::decode

@@ -3,8 +3,8 @@
 //
 // A pool is pages [pages], a page its heads [kv_heads] of head_bytes. One head of one page:
 //   f32, bf16, f16   keys [page_tokens][head_dim], then values [page_tokens][head_dim]
-//   int8, uint4      key codes, value codes, key grids, value grids; as the CPU's caches (cpu/kv_layout.h and
-//                    cpu/kv_code.h say what a code means; the codes are the same)
+//   int8, uint4      key codes, value codes, key grids, value grids, key units; as the CPU's caches
+//                    (cpu/kv_layout.h and cpu/kv_code.h say what a code means; the codes are the same)
 // Codes lie as a tensor core product of m16n8k16 takes its left operand: tiles of 16 x 16 codes, of which
 // lane l of a warp holds 8: rows l / 4 and + 8, columns 2 (l % 4), + 1, + 8, + 9. A key tile has tokens for
 // rows and dimensions for columns, a value tile dimensions for rows and tokens for columns. Dimensions are
@@ -12,10 +12,12 @@
 // dimension; a lane has a word (uint4) or two (int8) of each, of which four stand side by side (see word_at).
 //   uint4   nibble i of a word and nibble i + 4: register i of the operand (two neighbouring columns).
 //           All nibbles of a byte are of one token.
-//   int8    bytes 0 and 2 of word r: register r (rows l / 4 + 8 r); bytes 1 and 3: register r + 2
-// Grids of keys: a pair (centre f16, scale bf16) of dimensions a sealing tile of key_tile tokens: 16, but 32 for
-// int8 where pages are multiples of it, since grids are 11 % of what is read else. They are in the order of
-// grid_at. Grids of values: scale bf16 [page_tokens], then, uint4, centre bf16 [page_tokens].
+//   int8    bytes 0 and 2 of word r: register r (rows l / 4 + 8 r); bytes 1 and 3: register r + 2. Each is the
+//           code + 128.
+// Grids of keys: a pair of f16 (centre, share) of dimensions a sealing tile of key_tile tokens: 16, but 32 for
+// int8 where pages are multiples of it, since grids are 11 % of what is read else. A scale is its share times the
+// tile's unit, a power of two (float [page_tokens / key_tile]) that makes the largest share one of [1, 2): what
+// is multiplied by shares stays within f16. Grids are in the order of grid_at. Grids of values: scale bf16 [page_tokens], then, uint4, centre bf16 [page_tokens].
 // Tails: a seat's are [kv_heads][key_tile][head_dim] bf16: keys of the tile that is not sealed yet.
 #pragma once
 #include "ops/kernels.h"
@@ -35,13 +37,13 @@ struct KvLayout {
   int32_t lane_words;   // of a lane, of 16 tokens' keys or values
   int32_t codes;        // bytes of 16 tokens' keys or values
   int64_t values_at;    // from a head's start, here and below
-  int64_t key_grids_at, value_grids_at;
+  int64_t key_grids_at, value_grids_at, key_units_at;
   int64_t head_bytes, page_bytes;
   int64_t tail_head, tail_bytes;  // of a head, of a seat; 0: there are none
 
   ORLOP_BOTH constexpr explicit KvLayout(const KvDesc& d)
       : page_tokens(d.page_tokens), kv_heads(d.kv_heads), head_dim(d.head_dim), key_tile(0), tiles((d.head_dim + 15) / 16),
-        lane_words(0), codes(0), values_at(0), key_grids_at(0), value_grids_at(0), head_bytes(0), page_bytes(0), tail_head(0), tail_bytes(0) {
+        lane_words(0), codes(0), values_at(0), key_grids_at(0), value_grids_at(0), key_units_at(0), head_bytes(0), page_bytes(0), tail_head(0), tail_bytes(0) {
     if (is_coded(d.type)) {
       const bool int8 = d.type == KvType::int8;
       key_tile = int8 && page_tokens % 32 == 0 ? 32 : 16;
@@ -50,7 +52,8 @@ struct KvLayout {
       values_at = int64_t{codes} * (page_tokens / 16);
       key_grids_at = 2 * values_at;
       value_grids_at = key_grids_at + int64_t{64} * tiles * (page_tokens / key_tile);
-      head_bytes = value_grids_at + int64_t{int8 ? 2 : 4} * page_tokens;
+      key_units_at = value_grids_at + int64_t{int8 ? 2 : 4} * page_tokens;
+      head_bytes = key_units_at + (page_tokens / key_tile * 4 + 15) / 16 * 16;
       tail_head = int64_t{2} * key_tile * head_dim;
       tail_bytes = tail_head * kv_heads;
     } else {
@@ -90,12 +93,13 @@ ORLOP_BOTH constexpr CodePlace value_code(bool int8, int32_t lane_words, int32_t
   return code_place(int8, lane_words, dim / 16, dim % 16, token);
 }
 
-// Grids of keys, 16-bit elements from a sealing tile's beginning: the centre of a dimension; its scale is
-// grid_scale elements further. What a lane needs for a 16 x 16 tile are 16 bytes: centres of columns 2 (l % 4),
-// + 1, + 8, + 9, then their scales.
-constexpr int32_t grid_scale = 4;
+// Grids of keys, 16-bit elements from a sealing tile's beginning: the centre of a dimension; its share is
+// grid_share elements further. What a lane needs for a 16 x 16 tile are 16 bytes: centres of columns 2 (l % 4) and
+// + 1, their shares, centres of columns + 8 and + 9, their shares: rows of centres and of shares in turn, if they
+// are taken for a left operand.
+constexpr int32_t grid_share = 2;
 ORLOP_BOTH constexpr int32_t grid_at(int32_t dim) {
-  return dim / 16 * 32 + dim % 8 / 2 * 8 + dim % 16 / 8 * 2 + dim % 2;
+  return dim / 16 * 32 + dim % 8 / 2 * 8 + dim % 16 / 8 * 4 + dim % 2;
 }
 
 // Keys [page_tokens][head_dim] of a head of a page; values are values_at bytes further. Not for codes.

@@ -86,23 +86,16 @@ __device__ int32_t uint4_code(float x, float centre, float inverse) {
 
 // ---- codes
 
-// A dimension's keys of a sealing tile: T of them, of the tile that begins at token `first` of its page.
+// Codes of a dimension's keys of a sealing tile, which begins at token `first` of its page.
 template <bool int8, int T>
-__device__ void seal_dim(const KvLayout& l, unsigned char* head, int32_t first, int32_t d, const float (&x)[T]) {
-  Range r;
-#pragma unroll
-  for (int t = 0; t < T; ++t) r.add(x[t]);
-  const Grid g = int8 ? grid_of(r, 127, 127, true) : grid_of(r, 8, 7, true);
+__device__ void seal_dim(const KvLayout& l, unsigned char* head, int32_t first, int32_t d, const float (&x)[T], const Grid& g) {
   const float centre = __half2float(__ushort_as_half(g.centre)), inverse = inverse_of(g.scale);
-  uint16_t* grids = reinterpret_cast<uint16_t*>(head + l.key_grids_at + int64_t{first / l.key_tile} * 64 * l.tiles);
-  grids[grid_at(d)] = g.centre;
-  grids[grid_at(d) + grid_scale] = g.scale;
   unsigned char* codes = head + int64_t{first / 16} * l.codes;
 #pragma unroll
   for (int t = 0; t < T; ++t) {
     if (int8) {
       codes[t / 16 * l.codes + key_code(true, l.lane_words, t % 16, d).byte] =
-          static_cast<unsigned char>(code_of(__fmul_rn(__fsub_rn(x[t], centre), inverse), -127.0f, 127.0f));
+          static_cast<unsigned char>(code_of(__fmul_rn(__fsub_rn(x[t], centre), inverse), -127.0f, 127.0f) + 128);
     } else if (t < 8) {  // a byte holds tokens t and t + 8
       codes[key_code(false, l.lane_words, t, d).byte] =
           static_cast<unsigned char>(uint4_code(x[t], centre, inverse) | uint4_code(x[(t + 8) % T], centre, inverse) << 4);
@@ -116,18 +109,31 @@ template <bool int8, int T>
 __device__ void seal(const KvLayout& l, unsigned char* head, int32_t first_token, int32_t own, const float* k, int64_t k_stride,
                      const unsigned char* tail, int32_t lane) {
   const uint16_t* kept = reinterpret_cast<const uint16_t*>(tail);
-  for (int32_t d = lane; d < l.head_dim; d += 32) {
+  uint16_t* grids = reinterpret_cast<uint16_t*>(head + l.key_grids_at + int64_t{first_token / l.key_tile} * 64 * l.tiles);
+  uint32_t largest = 0;  // scale's bits: none is negative
+  for (int32_t d = lane; d < 16 * l.tiles; d += 32) {
     float x[T];
+    Range r;
 #pragma unroll
-    for (int t = 0; t < T; ++t)
-      x[t] = bf16_float(t < own ? kept[t * l.head_dim + d] : float_bf16(k[(t - own) * k_stride + d]));
-    seal_dim<int8, T>(l, head, first_token, d, x);
-  }
-  if (l.head_dim % 16)  // the padding: nothing, whatever the query
-    for (int32_t d = l.head_dim + lane; d < 16 * l.tiles; d += 32) {
-      float x[T] = {};
-      seal_dim<int8, T>(l, head, first_token, d, x);
+    for (int t = 0; t < T; ++t) {
+      x[t] = d >= l.head_dim ? 0.0f : bf16_float(t < own ? kept[t * l.head_dim + d] : float_bf16(k[(t - own) * k_stride + d]));
+      r.add(x[t]);
     }
+    const Grid g = int8 ? grid_of(r, 127, 127, true) : grid_of(r, 8, 7, true);
+    seal_dim<int8, T>(l, head, first_token, d, x, g);
+    grids[grid_at(d)] = g.centre;
+    grids[grid_at(d) + grid_share] = g.scale;  // for now
+    largest = max(largest, uint32_t{g.scale});
+  }
+  largest = __reduce_max_sync(all_lanes, largest);
+  if (largest >= 0x7f80u) largest = 0x7f00u;  // NaN: its share is
+  const uint32_t exponent = min(max(largest >> 7, 1u), 253u);
+  const float back = __uint_as_float((254 - exponent) << 23);
+  if (lane == 0) reinterpret_cast<float*>(head + l.key_units_at)[first_token / l.key_tile] = __uint_as_float(exponent << 23);
+  for (int32_t d = lane; d < 16 * l.tiles; d += 32) {
+    uint16_t& g = grids[grid_at(d) + grid_share];
+    g = __half_as_ushort(__float2half_rn(__fmul_rn(bf16_float(g), back)));
+  }
 }
 __device__ void seal(const KvLayout& l, KvType type, unsigned char* head, int32_t first_token, int32_t own, const float* k,
                      int64_t k_stride, const unsigned char* tail, int32_t lane) {
@@ -187,7 +193,7 @@ __device__ void store_coded(const KvLayout& l, KvType type, unsigned char* head,
       const int32_t d = 32 * j + lane;
       if (d < 16 * l.tiles)
         codes[value_code(true, l.lane_words, token % 16, d).byte] =
-            static_cast<unsigned char>(d < dims ? code_of(__fmul_rn(x[j], inverse), -127.0f, 127.0f) : 0);
+            static_cast<unsigned char>(128 + (d < dims ? code_of(__fmul_rn(x[j], inverse), -127.0f, 127.0f) : 0));
     }
   } else {
     const Grid g = grid_of(r, 8, 7, false);
