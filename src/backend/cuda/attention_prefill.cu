@@ -179,11 +179,13 @@ void prefill_blocks(Context* c, const AttentionArgs& a, int32_t least_rows, Plug
 }
 
 bool prefill_takes(const Context* c, const AttentionArgs& a) {
-  return prefill_blocks_takes(c, a) || (c->fast && prefill_hopper_takes(c, a));
+  return prefill_blocks_takes(c, a) || (c->fast && prefill_hopper_takes(c, a)) || prefill_codes_takes(c, a);
 }
 
 void prefill(Context* c, const AttentionArgs& a, int32_t least_rows, PluginStatus* status) {
-  if (c->fast && prefill_hopper_takes(c, a))
+  if (prefill_codes_takes(c, a))
+    prefill_codes(c, a, least_rows, status);
+  else if (c->fast && prefill_hopper_takes(c, a))
     prefill_hopper(c, a, least_rows, status);
   else if (prefill_exactly_takes(c, a))
     prefill_exactly(c, a, least_rows, status);
