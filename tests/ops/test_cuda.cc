@@ -112,9 +112,16 @@ void products(Compute compute, int rounds) {
     if (!gated && !add) {
       std::vector<int32_t> ids(5);
       for (auto& id : ids) id = static_cast<int32_t>(pick(0, n - 1));
-      On<int32_t> device_ids(ids);
+      // Of the last two the token is what the step before drew; where it drew none, token 0.
+      const std::vector<SampleResult> drawn = {{-1, 0.0f}, {ids[4], 0.0f}};
+      ids[3] = 0;
+      std::vector<int32_t> named = ids;
+      named[3] = -1;
+      named[4] = -2;
+      On<int32_t> device_ids(named);
+      On<SampleResult> device_drawn(drawn);
       On<float> rows(ids.size() * static_cast<size_t>(k), 0);
-      gpu().exec().kernels->embed(gpu().exec(), {&layer.desc, on_gpu.packed.at(), device_ids.at(), 2.0f, rows.at(), 5});
+      gpu().exec().kernels->embed(gpu().exec(), {&layer.desc, on_gpu.packed.at(), device_ids.at(), 2.0f, rows.at(), 5, device_drawn.at()});
       const auto have = rows.read();
       for (size_t r = 0; r < ids.size(); ++r)
         for (int64_t i = 0; i < k; ++i) {

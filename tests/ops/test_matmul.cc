@@ -260,6 +260,15 @@ TEST(embed_is_the_file) {
       CHECK(same);
       cpu::embed(exec, {&l.desc, l.packed, ids.data(), 8.0f, out.data(), 2});
       CHECK(out[1] == 8.0f * l.weight[static_cast<size_t>(ids[0])][1]);
+      // Tokens that the step before drew, by their place; where it could draw none, token 0.
+      const std::vector<SampleResult> drawn = {{ids[7], 0.0f}, {-1, 0.0f}, {ids[9], 0.0f}};
+      const std::vector<int32_t> named = {-3, ids[4], -1, -2, -1, ids[2]};
+      const int32_t meant[] = {ids[9], ids[4], ids[7], 0, ids[7], ids[2]};
+      cpu::embed(exec, {&l.desc, l.packed, named.data(), 1.0f, out.data(), std::ssize(named), drawn.data()});
+      for (size_t r = 0; r < named.size(); ++r) {
+        const auto& w = l.weight[static_cast<size_t>(meant[r])];
+        CHECK(std::memcmp(w.data(), out.data() + r * static_cast<size_t>(k), w.size() * 4) == 0);
+      }
     }
   }
 }
