@@ -65,7 +65,10 @@ class Decoder final : public Model {
   void write_page(int group, int32_t page, const void* host) override {
     cache_.write_page(group, page, host);
   }
-  void sync() override { wait(mark()); }
+  void sync() override {
+    wait(mark());
+    cache_.synced();
+  }
 
   void forward(const Batch& batch) override {
     upload_batch(batch);

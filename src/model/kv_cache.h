@@ -37,6 +37,7 @@ class KvCache {
   // The host has the page once a later ticket of the device was waited for, and write_page() from there sees to it.
   void read_page(int group, int32_t page, void* host);
   void write_page(int group, int32_t page, const void* host);
+  void synced() { reads_.clear(); }  // all pages that were read are there
 
  private:
   // The page in each layer of its group, in order.
