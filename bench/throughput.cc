@@ -3,7 +3,7 @@
 //   bench_throughput MODEL THREADS [MORE [OPTION=VALUE...]]
 // MORE: further keys of the configuration, such as '"quant":"iq","quant_bits":8,"compute":"a8"'.
 // Options: prefill=512 (tokens of the prompt; 0: none), batches=1,4,8,16,32, prompt=16 (tokens of each before it
-// decodes), tokens=48 (that are timed of each), rounds=3 (of which the best counts; the median is told too),
+// decodes), tokens=48 (that are timed of each), rounds=3 (of which the median counts; a best far from it is noise),
 // prefix=0 (tokens of a prompt that is cached but for 1 %).
 #include <algorithm>
 #include <chrono>
@@ -108,7 +108,7 @@ int main(int argc, char** argv) {
   if (o.prefill) {
     std::vector<double> all;
     for (int i = 0; i < o.rounds + 2; ++i) all.push_back(seconds(engine, 1, o.prefill, 1, 100 * (i + 1)));
-    std::printf(" prefill %d: %.1f tokens/s (median %.1f)", o.prefill, o.prefill / *std::min_element(all.begin(), all.end()), o.prefill / median(all));
+    std::printf(" prefill %d: %.1f tokens/s (best %.1f)", o.prefill, o.prefill / median(all), o.prefill / *std::min_element(all.begin(), all.end()));
   }
   if (o.prefix) {
     std::vector<double> whole, cached;
@@ -125,7 +125,7 @@ int main(int argc, char** argv) {
       const double few = seconds(engine, batch, o.prompt, 4, seed), many = seconds(engine, batch, o.prompt, static_cast<std::uint32_t>(o.tokens + 4), seed + batch);
       all.push_back((many - few) / o.tokens);
     }
-    std::printf("  decode %d: %.1f (median %.1f)", batch, batch / *std::min_element(all.begin(), all.end()), batch / median(all));
+    std::printf("  decode %d: %.1f (best %.1f)", batch, batch / median(all), batch / *std::min_element(all.begin(), all.end()));
     std::fflush(stdout);
   }
   std::puts("");
