@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(threads, K::resident) attend(const __grid_cons
   // Sequences and page tables came before the step's first kernel, keys of earlier positions in earlier steps:
   // both may be read before the kernels of this step have ended.
   Work w;
-  if (!w.find(a)) return;
+  if (!w.find(a)) return wait_inputs();
   const Tile& tile = w.tile;
   const int32_t used = tile.count * w.heads;
   const int32_t* table = a.page_table + tile.seq.page_begin;

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(32) attend_exactly(const __grid_constant__ Dec
   const int32_t first_head = kv_head * a.group + part * a.part_heads, heads = min(a.part_heads, a.group - part * a.part_heads);
   // What came before the step's first kernel, and keys of earlier steps, may be read before wait_inputs().
   decode::Tile tile;
-  if (!decode::find_tile<1>(a, blockIdx.x / a.kv_heads / a.head_parts, tile)) return;
+  if (!decode::find_tile<1>(a, blockIdx.x / a.kv_heads / a.head_parts, tile)) return wait_inputs();
   const int32_t last = tile.first + tile.count - 1, low = a.window ? max(0, tile.first - a.window + 1) : 0;
   const int32_t first_chunk = low / a.chunk, chunks = last / a.chunk - first_chunk + 1;
   if (!a.walks && static_cast<int32_t>(blockIdx.y) >= chunks) return;
@@ -149,11 +149,11 @@ __global__ void __launch_bounds__(128) fold_chunks(const __grid_constant__ Decod
   const int32_t kv_head = blockIdx.x % a.kv_heads, part = blockIdx.x / a.kv_heads % a.head_parts;
   const int32_t first_head = kv_head * a.group + part * a.part_heads, heads = min(a.part_heads, a.group - part * a.part_heads);
   decode::Tile tile;
-  if (!decode::find_tile<4>(a, blockIdx.x / a.kv_heads / a.head_parts, tile)) return;
+  if (!decode::find_tile<4>(a, blockIdx.x / a.kv_heads / a.head_parts, tile)) return wait_inputs();
   const int32_t last = tile.first + tile.count - 1, low = a.window ? max(0, tile.first - a.window + 1) : 0;
   const int32_t chunks = last / a.chunk - low / a.chunk + 1;
-  if (chunks == 1) return;  // done
   wait_inputs();
+  if (chunks == 1) return;  // done
   const int64_t size = a.tile_columns * record_of(Dims);
   for (int i = threadIdx.x; i < tile.count * heads * (Dims / 2); i += 128) {
     const int row = i / (Dims / 2), d = i % (Dims / 2) * 2;

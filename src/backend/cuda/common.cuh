@@ -140,7 +140,8 @@ inline bool allow_shared(Context* c, const void*, size_t bytes, PluginStatus* st
 }
 
 // Every kernel calls it before it reads what an earlier one wrote, or writes at all: until then the kernels
-// before may still run. Weights are never written in a step: they may be read before.
+// before may still run. Weights are never written in a step: they may be read before. Blocks that have nothing to
+// do call it too: a kernel none of whose blocks waited would end before the one before it.
 __device__ inline void wait_inputs() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

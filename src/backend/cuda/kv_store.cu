@@ -317,11 +317,12 @@ __global__ void __launch_bounds__(32 * warps) seal_tiles(const __grid_constant__
   const KvLayout l = layout_of(a);
   AttentionSeq seq;
   int32_t first;
-  if (!find_sealed(a, l.key_tile, blockIdx.x, seq, first)) return;
+  const bool found = find_sealed(a, l.key_tile, blockIdx.x, seq, first);
+  wait_inputs();  // blocks without a tile too: were there none with one, the kernel would end before the one before it
+  if (!found) return;
   const int32_t own = max(0, seq.pos_begin - first);  // tokens of the tile that came before this call
   const int64_t row = int64_t{seq.row_begin} + first + own - seq.pos_begin;
   const int32_t slot = a.slots[row] - own;
-  wait_inputs();
   seal(l, a.type, a.pages + l.head_at(slot / a.page_tokens, kv_head), slot % a.page_tokens, own,
        a.qkv + row * a.qkv_stride + int64_t{a.heads + kv_head} * a.head_dim, a.qkv_stride, tail_of(a, l, seq.seat, kv_head), lane);
 }
@@ -333,9 +334,9 @@ __global__ void __launch_bounds__(32 * warps) keep_tails(const __grid_constant__
   if (kv_head >= a.kv_heads) return;
   const KvLayout l = layout_of(a);
   const AttentionSeq seq = a.seqs[blockIdx.x];
+  wait_inputs();
   if (seq.rows == 0) return;
   const int32_t end = seq.pos_begin + seq.rows, first = (end - 1) / l.key_tile * l.key_tile;
-  wait_inputs();
   for (int32_t t = max(first, seq.pos_begin); t < end; ++t)
     keep_key(l, tail_of(a, l, seq.seat, kv_head), t - first,
              a.qkv + (int64_t{seq.row_begin} + t - seq.pos_begin) * a.qkv_stride + int64_t{kv_head} * a.head_dim, lane);
