@@ -42,7 +42,7 @@ class Many {
     if (all_mixed()) return run_mixed(status);
     // Making bf16 of weights costs more than reading them once more for some of so few rows.
     for (int i = 0; i < pieces_.count; ++i)
-      if (made(pieces_.piece[i]) && a_.m <= few_rows) return false;
+      if (made(pieces_.piece[i]) && a_.m <= 2 * plain_rows) return false;
     for (int i = 0; i < pieces_.count; ++i)
       if (elem_ == Elem::bf16 && pieces_.piece[i].codes != Codes::bf16 && !buffer_) {
         buffer_ = weights_buffer(c_, p_, &buffer_bytes_);

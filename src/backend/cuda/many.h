@@ -9,7 +9,7 @@ constexpr int64_t plain_rows = 8;  // in fast mode those that a library takes as
 
 // Up to here weights that are tiled are multiplied as they are (Hopper), by x in tiles of mixed_rows() rows; above,
 // making bf16 of them costs less than it gains.
-constexpr int64_t mixed_most_rows = 640;
+constexpr int64_t mixed_most_rows = 256;
 constexpr int64_t mixed_rows(int64_t m) {
   const int64_t tiles = (m + 127) / 128, each = (m + tiles - 1) / tiles;
   return each <= 32 ? 32 : each <= 64 ? 64 : each <= 96 ? 96 : 128;

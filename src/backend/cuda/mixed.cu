@@ -11,28 +11,25 @@
 #include "backend/cuda/codes.cuh"
 #include "backend/cuda/gemm.cuh"
 #include "backend/cuda/hopper.cuh"
+#include "backend/cuda/mixed_out.cuh"
 
 namespace orlop::cuda {
 namespace {
 
-constexpr int consumers = 256;  // two warpgroups; a third copies, and gives them its registers
+using namespace mixed_out;
+
 constexpr int threads = consumers + 128;
 constexpr int step_k = 128;      // of a stage
 constexpr int slots = 16;        // tiles of 16 rows in a stage
 constexpr int sums_barrier = 1;  // of the consumers
 constexpr int most_stages = 6;
-// After the stages, a warp's: 16 rows of x by 32 of weights on their way out, padded against conflicts of banks.
-constexpr int desk_stride = 36, desk_floats = 16 * desk_stride, desk_bytes = consumers / 32 * desk_floats * 4;
 
-struct Plan {
-  int32_t steps, total;  // of a tile; of all tiles
-  int32_t row_tiles, m_tiles, blocks, stages, stage_bytes, slot_bytes;
-  int32_t even, unused;  // even: four neighbours of a row of the result may be stored at once
-};
-
-struct Args {
-  MixedArgs a;
-  Plan p;
+// How many steps of 16 of k a warpgroup starts together, and for how many of such groups it has registers: it makes
+// weights of codes while the other's products run, or its own do. As measured on an H200; there a product with an
+// operand in registers takes some 34 cycles more than the N / 2 of one from shared memory, which bounds this kernel.
+template <int N>
+struct Pace {
+  static constexpr int at_once = N == 32 ? 4 : 1, buffers = N == 32 ? 1 : 2;
 };
 
 // 64 rows of weights from registers times N rows of x, 16 of k.
@@ -126,116 +123,6 @@ __device__ inline int load_acquire(const int* p) {
 __device__ inline int block_of(const Plan& p, int at) { return static_cast<int>(((int64_t{at} + 1) * p.blocks - 1) / p.total); }
 __device__ inline int share(const Plan& p, int block) { return static_cast<int>(int64_t{p.total} * block / p.blocks); }
 
-__device__ inline float act(float g, bool gelu) {
-  const float power = gelu ? -1.5957691216057308f * (g + 0.044715f * g * g * g) : -g;
-  return __fdividef(g, 1.0f + __expf(fminf(power, 80.0f)));
-}
-
-// A thread's part of 16 rows of x by its warp's rows of weights: [which eight rows of x][which product]. Of a
-// float4: the first two are neighbouring rows of x, for one row of weights; the others eight rows of weights further.
-struct Part {
-  float4 v[2][2];
-};
-
-// What a warp's rows of a tile get: their bias, and where they go.
-template <int N>
-class Way {
- public:
-  __device__ Way(const Args& args, int row_tile, int m_tile, float* desk)
-      : a_(args.a), desk_(desk + threadIdx.x / 32 * desk_floats), even_(args.p.even), token_(int64_t{m_tile} * N), lane_(threadIdx.x % 32) {
-    const int group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4;
-    row_ = int64_t{row_tile} * (a_.glu ? 128 : 256) + group * (a_.glu ? 64 : 128) + warp * 16;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int64_t row = row_ + lane_ / 4 + i % 2 * 8 + (a_.glu ? 0 : i / 2 * 64);
-      const float* from = a_.glu && i / 2 ? a_.up_bias : a_.bias;
-      bias_[i] = from && row < a_.n ? from[row] : 0.0f;
-    }
-  }
-
-  // Rows [16 c, 16 c + 16) of x. The warp turns them around in shared memory, so that neighbours are stored together.
-  __device__ void out(int c, const Part& p) const {
-    const int j = lane_ % 4, g = lane_ / 4;
-#pragma unroll
-    for (int t = 0; t < 2; ++t) {
-      const float u[4] = {p.v[t][0].x, p.v[t][0].y, p.v[t][0].z, p.v[t][0].w}, v[4] = {p.v[t][1].x, p.v[t][1].y, p.v[t][1].z, p.v[t][1].w};
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        float* to = desk_ + (8 * t + 2 * j + e % 2) * desk_stride + g + e / 2 * 8;
-        const float first = u[e] + bias_[e / 2], second = v[e] + bias_[2 + e / 2];
-        if (a_.glu) {
-          to[0] = act(first, a_.glu == static_cast<int32_t>(Glu::gelu_tanh)) * second;
-        } else {
-          to[0] = first;
-          to[16] = second;
-        }
-      }
-    }
-    __syncwarp();
-    if (a_.glu)
-      store<2>(16 * c, lane_ / 4, lane_ % 4 * 4, row_ + lane_ % 4 * 4);
-    else
-      store<4>(16 * c, lane_ / 8, lane_ % 8 * 4, row_ + lane_ % 4 * 4 + lane_ % 8 / 4 * 64);
-    __syncwarp();
-  }
-
- private:
-  // Four neighbouring rows of weights, of `times` rows of x.
-  template <int times>
-  __device__ void store(int begin, int first, int at, int64_t row) const {
-    constexpr int step = 16 / times;
-    const bool whole = even_ && row + 4 <= a_.n;
-    float4 v[times], before[times];
-#pragma unroll
-    for (int i = 0; i < times; ++i) {
-      v[i] = *reinterpret_cast<const float4*>(desk_ + (first + i * step) * desk_stride + at);
-      const int64_t token = token_ + begin + first + i * step;
-      if (!a_.accumulate || !whole || token >= a_.m) continue;
-      const int64_t to = token * a_.out_stride + row;
-      if (a_.narrow_out) {
-        const uint2 q = *reinterpret_cast<const uint2*>(static_cast<const __nv_bfloat16*>(a_.out) + to);
-        before[i] = make_float4(__uint_as_float(q.x << 16), __uint_as_float(q.x & 0xffff0000u), __uint_as_float(q.y << 16), __uint_as_float(q.y & 0xffff0000u));
-      } else {
-        before[i] = *reinterpret_cast<const float4*>(static_cast<const float*>(a_.out) + to);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < times; ++i) {
-      const int64_t token = token_ + begin + first + i * step, to = token * a_.out_stride + row;
-      if (token >= a_.m) continue;
-      if (!whole) {
-        const float each[4] = {v[i].x, v[i].y, v[i].z, v[i].w};
-        for (int e = 0; e < 4 && row + e < a_.n; ++e) {
-          if (a_.narrow_out) {
-            __nv_bfloat16* out = static_cast<__nv_bfloat16*>(a_.out) + to + e;
-            *out = __float2bfloat16_rn(a_.accumulate ? __bfloat162float(*out) + each[e] : each[e]);
-          } else {
-            float* out = static_cast<float*>(a_.out) + to + e;
-            *out = a_.accumulate ? *out + each[e] : each[e];
-          }
-        }
-        continue;
-      }
-      if (a_.accumulate) v[i] = make_float4(before[i].x + v[i].x, before[i].y + v[i].y, before[i].z + v[i].z, before[i].w + v[i].w);
-      if (a_.narrow_out) {
-        const __nv_bfloat162 low = __floats2bfloat162_rn(v[i].x, v[i].y), high = __floats2bfloat162_rn(v[i].z, v[i].w);
-        *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(a_.out) + to) =
-            make_uint2(*reinterpret_cast<const uint32_t*>(&low), *reinterpret_cast<const uint32_t*>(&high));
-      } else {
-        *reinterpret_cast<float4*>(static_cast<float*>(a_.out) + to) = v[i];
-      }
-    }
-  }
-
-  const MixedArgs& a_;
-  float* const desk_;
-  const bool even_;
-  const int64_t token_;
-  const int lane_;
-  int64_t row_;
-  float bias_[4];
-};
-
 // Where a block's share stands: the tile and its step.
 struct Place {
   int row_tile, m_tile, step;
@@ -299,7 +186,7 @@ template <Codes codes, int N, bool mins>
 __device__ void multiply(const Args& args, const unsigned char* ring, float* desk, uint32_t full, uint32_t empty) {
   const MixedArgs& a = args.a;
   const Plan& p = args.p;
-  constexpr int R = N / 2, steps = steps_of(codes);
+  constexpr int R = N / 2, steps = steps_of(codes), at_once = Pace<N>::at_once, buffers = Pace<N>::buffers;
   const int lane = threadIdx.x % 32, j = lane % 4, slot = threadIdx.x / 128 * 8 + threadIdx.x / 32 % 4;
   const int sub = a.l.sub, scale_bytes = static_cast<int>(a.l.scale_bytes), block_bytes = static_cast<int>(a.l.block_bytes);
   const int begin = share(p, blockIdx.x), end = share(p, blockIdx.x + 1);
@@ -315,40 +202,48 @@ __device__ void multiply(const Args& args, const unsigned char* ring, float* des
       const uint32_t x = shared_address(here);
       const unsigned char* w = here + N * step_k * 2 + slot * p.slot_bytes;
       barrier_wait(full + 8 * stage, turn);
-      uint32_t operand[2][2][4];
+      uint32_t operand[buffers][at_once][2][4];
       Scale<mins> scale[2][2];
       uint4 code[2][2];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int u = i / steps, in_unit = i % steps;
-        if (in_unit == 0) {
+      for (int group = 0; group < 8 / at_once; ++group) {
+        uint32_t(&mine)[at_once][2][4] = operand[group % buffers];
 #pragma unroll
-          for (int s = 0; s < 4; ++s)
-            code[s / 2][s % 2] = *reinterpret_cast<const uint4*>(w + s / 2 * 4 * p.slot_bytes + u * block_bytes + (lane / 4 + s % 2 * 8) * 64 + j * 16);
-        }
-        if (in_unit * sub % steps == 0) {
+        for (int q = 0; q < at_once; ++q) {
+          const int i = group * at_once + q, u = i / steps, in_unit = i % steps;
+          if (in_unit == 0) {
+#pragma unroll
+            for (int s = 0; s < 4; ++s)
+              code[s / 2][s % 2] = *reinterpret_cast<const uint4*>(w + s / 2 * 4 * p.slot_bytes + u * block_bytes + (lane / 4 + s % 2 * 8) * 64 + j * 16);
+          }
+          if (q == 0) {
+            products_wait<buffers - 1>();  // these operands are free, and so is the stage before
+            if (group == buffers - 1 && before >= 0 && lane == 0) barrier_arrive(empty + 8 * before);
+          }
+          if (in_unit * sub % steps == 0) {
+#pragma unroll
+            for (int s = 0; s < 4; ++s) {
+              const unsigned char* scales = w + s / 2 * 4 * p.slot_bytes + u * block_bytes + 64 * tile_rows + (lane / 4 + s % 2 * 8) * scale_bytes;
+              scale[s / 2][s % 2].load(reinterpret_cast<const float*>(scales) + in_unit * sub / steps, sub);
+            }
+          }
 #pragma unroll
           for (int s = 0; s < 4; ++s) {
-            const unsigned char* scales = w + s / 2 * 4 * p.slot_bytes + u * block_bytes + 64 * tile_rows + (lane / 4 + s % 2 * 8) * scale_bytes;
-            scale[s / 2][s % 2].load(reinterpret_cast<const float*>(scales) + in_unit * sub / steps, sub);
+            uint32_t first, second;
+            widen_fast<codes>(code[s / 2][s % 2], in_unit, a.l.zero, first, second);
+            mine[q][s / 2][s % 2] = scale[s / 2][s % 2](first);
+            mine[q][s / 2][2 + s % 2] = scale[s / 2][s % 2](second);
           }
         }
-        uint32_t(&mine)[2][4] = operand[i % 2];
-#pragma unroll
-        for (int s = 0; s < 4; ++s) {
-          uint32_t first, second;
-          widen_fast<codes>(code[s / 2][s % 2], in_unit, a.l.zero, first, second);
-          mine[s / 2][s % 2] = scale[s / 2][s % 2](first);
-          mine[s / 2][2 + s % 2] = scale[s / 2][s % 2](second);
-        }
-        const uint64_t rows = turned_rows(x + i / 4 * N * 128 + i % 4 * 32);
-        const int more = k > k_begin || i > 0;
         products_begin();
-        Step<N>::run(sums[0], mine[0], rows, more);
-        Step<N>::run(sums[1], mine[1], rows, more);
+#pragma unroll
+        for (int q = 0; q < at_once; ++q) {
+          const int i = group * at_once + q, more = k > k_begin || i > 0;
+          const uint64_t rows = turned_rows(x + i / 4 * N * 128 + i % 4 * 32);
+          Step<N>::run(sums[0], mine[q][0], rows, more);
+          Step<N>::run(sums[1], mine[q][1], rows, more);
+        }
         products_commit();
-        products_wait<1>();  // the operand before this one is free
-        if (i == 0 && before >= 0 && lane == 0) barrier_arrive(empty + 8 * before);
       }
       before = stage;
       if (++stage == p.stages) stage = 0, turn ^= 1;
