@@ -65,16 +65,21 @@ void decode(Context* c, const AttentionArgs& a, int32_t too_many, bool exactly, 
   d.scale_log2 = a.scale * 1.44269504088896340736f;
   const auto x = static_cast<unsigned>(p.blocks), y = static_cast<unsigned>(p.splits);
   if (exactly) return decode_exactly(c, a.kv, d, x, y, status);
+  bool done = false;
   switch (a.kv.type) {
     case KvType::bf16:
-      return decode_bf16(c, l.head_dim, d, x, y, status);
+      done = decode_bf16(c, l.head_dim, d, x, y, status);
+      break;
     case KvType::f16:
-      return decode_f16(c, l.head_dim, d, x, y, status);
+      done = decode_f16(c, l.head_dim, d, x, y, status);
+      break;
     case KvType::int8:
-      return decode_int8(c, l.head_dim, d, x, y, status);
+      done = decode_int8(c, l.head_dim, d, x, y, status);
+      break;
     default:
-      return decode_uint4(c, l.head_dim, d, x, y, status);
+      done = decode_uint4(c, l.head_dim, d, x, y, status);
   }
+  if (!done) attend_plainly(c, a, status);
 }
 
 }  // namespace

@@ -18,7 +18,8 @@
 
 namespace orlop::cuda::decode {
 
-template <KvType type_, int dims_, int columns_, int key_tile_, int subs_ = 2, int stages_ = 2, int resident_ = (dims_ > 128 || columns_ > 8 ? 1 : 3)>
+template <KvType type_, int dims_, int columns_, int key_tile_, int subs_ = (type_ == KvType::int8 ? 1 : 2), int stages_ = 2,
+          int resident_ = (dims_ > 128 || columns_ > 8 ? 1 : 4)>
 struct Coded {
   static constexpr KvType type = type_;
   static constexpr bool int8 = type == KvType::int8;

@@ -7,17 +7,23 @@ namespace orlop::cuda {
 namespace {
 
 template <KvType type, int dims>
-void start(Context* c, const DecodeArgs& a, dim3 grid, PluginStatus* status) {
+bool start(Context* c, const DecodeArgs& a, dim3 grid, PluginStatus* status) {
+  if constexpr (dims == 128)  // two stages where three do not fit (compute capability 8.9)
+    if (decode::Plain<type, dims, 16>::shared > static_cast<int64_t>(c->block_shared)) {
+      using Small = decode::Plain<type, dims, 16, 2>;
+      return decode::start_one<Small>(c, a, grid, decode::attend<Small>, status);
+    }
   using Narrow = decode::Plain<type, dims, 8>;
   if (a.tile_columns <= 8) return decode::start_one<Narrow>(c, a, grid, decode::attend<Narrow>, status);
   if constexpr (dims <= 128) {
     using Wide = decode::Plain<type, dims, 16>;
-    decode::start_one<Wide>(c, a, grid, decode::attend<Wide>, status);
+    return decode::start_one<Wide>(c, a, grid, decode::attend<Wide>, status);
   }
+  return false;
 }
 
 template <KvType type>
-void start(Context* c, int32_t dims, const DecodeArgs& a, dim3 grid, PluginStatus* status) {
+bool start(Context* c, int32_t dims, const DecodeArgs& a, dim3 grid, PluginStatus* status) {
   switch (dims) {
     case 64: return start<type, 64>(c, a, grid, status);
     case 80: return start<type, 80>(c, a, grid, status);
@@ -29,11 +35,11 @@ void start(Context* c, int32_t dims, const DecodeArgs& a, dim3 grid, PluginStatu
 
 }  // namespace
 
-void decode_bf16(Context* c, int32_t dims, const DecodeArgs& a, unsigned x, unsigned y, PluginStatus* status) {
-  start<KvType::bf16>(c, dims, a, dim3(x, y), status);
+bool decode_bf16(Context* c, int32_t dims, const DecodeArgs& a, unsigned x, unsigned y, PluginStatus* status) {
+  return start<KvType::bf16>(c, dims, a, dim3(x, y), status);
 }
-void decode_f16(Context* c, int32_t dims, const DecodeArgs& a, unsigned x, unsigned y, PluginStatus* status) {
-  start<KvType::f16>(c, dims, a, dim3(x, y), status);
+bool decode_f16(Context* c, int32_t dims, const DecodeArgs& a, unsigned x, unsigned y, PluginStatus* status) {
+  return start<KvType::f16>(c, dims, a, dim3(x, y), status);
 }
 
 }  // namespace orlop::cuda

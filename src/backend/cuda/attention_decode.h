@@ -88,14 +88,14 @@ inline DecodePlan plan_decode(const KvDesc& kv, int32_t heads, int32_t rows, int
     p.chunk = is_coded(kv.type) ? 2 * attention_chunk : attention_chunk;
   } else {
     // What a number of splits costs, in tokens that a block walks: waves of blocks, each with what a block costs
-    // by itself, and the fold. A context much longer than the others must not be one block's work: at most 4096.
-    const int64_t unit = is_coded(kv.type) ? 128 : 64, slots = int64_t{is_coded(kv.type) ? 3 : 2} * multiprocessors, alone = 100, fold = 10;
+    // by itself, and the fold. A context much longer than the others must not be one block's work: at most 8192.
+    const int64_t unit = is_coded(kv.type) ? 128 : 64, slots = int64_t{is_coded(kv.type) ? 4 : 2} * multiprocessors, alone = 100, fold = 10;
     const int64_t most = std::min<int64_t>((seen + unit - 1) / unit, 
                                            p.blocks > most_records ? 1 : std::max<int64_t>(1, most_records * most_columns / (p.blocks * p.tile_rows * p.part_heads)));
     int64_t best = INT64_MAX;
     for (int64_t n = 1; n <= std::min<int64_t>(most, 256); ++n) {
       const int64_t chunk = up((seen + n - 1) / n, unit), cost = (p.blocks * n + slots - 1) / slots * (chunk + alone) + (n > 1 ? fold * n : 0);
-      if (cost >= best || (chunk > 4096 && n < most)) continue;
+      if (cost >= best || (chunk > 8192 && n < most)) continue;
       best = cost;
       p.chunk = static_cast<int32_t>(chunk);
     }

@@ -4,11 +4,11 @@
 
 namespace orlop::cuda {
 
-// dims: 64, 80, 96, 128 or 256; a grid of x by y blocks.
-void decode_bf16(Context*, int32_t dims, const DecodeArgs&, unsigned x, unsigned y, PluginStatus*);
-void decode_f16(Context*, int32_t dims, const DecodeArgs&, unsigned x, unsigned y, PluginStatus*);
-void decode_int8(Context*, int32_t dims, const DecodeArgs&, unsigned x, unsigned y, PluginStatus*);
-void decode_uint4(Context*, int32_t dims, const DecodeArgs&, unsigned x, unsigned y, PluginStatus*);
+// dims: 64, 80, 96, 128 or 256; a grid of x by y blocks. False: not on this GPU, nothing was done.
+bool decode_bf16(Context*, int32_t dims, const DecodeArgs&, unsigned x, unsigned y, PluginStatus*);
+bool decode_f16(Context*, int32_t dims, const DecodeArgs&, unsigned x, unsigned y, PluginStatus*);
+bool decode_int8(Context*, int32_t dims, const DecodeArgs&, unsigned x, unsigned y, PluginStatus*);
+bool decode_uint4(Context*, int32_t dims, const DecodeArgs&, unsigned x, unsigned y, PluginStatus*);
 
 // bf16 and fp16 in the order of attention_block.cuh; dims: 64, 80, 96 or 128.
 void decode_exactly(Context*, const KvDesc&, const DecodeArgs&, unsigned x, unsigned y, PluginStatus*);

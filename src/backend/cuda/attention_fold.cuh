@@ -177,14 +177,17 @@ struct Work {
   }
 };
 
+// False: the GPU's blocks have not enough shared memory.
 template <class K>
-void start_one(Context* c, const DecodeArgs& a, dim3 grid, void (*kernel)(DecodeArgs), PluginStatus* status) {
+bool start_one(Context* c, const DecodeArgs& a, dim3 grid, void (*kernel)(DecodeArgs), PluginStatus* status) {
+  if (static_cast<size_t>(K::shared) > c->block_shared) return false;
   static std::atomic<bool> allowed[64];  // by GPU
   if (c->index >= 64 || !allowed[c->index]) {
-    if (!allow_shared(c, reinterpret_cast<const void*>(kernel), K::shared, status)) return;
+    if (!allow_shared(c, reinterpret_cast<const void*>(kernel), K::shared, status)) return true;
     if (c->index < 64) allowed[c->index] = true;
   }
   launch(c, kernel, Shape{grid, dim3(threads), K::shared}, a);
+  return true;
 }
 
 }  // namespace orlop::cuda::decode

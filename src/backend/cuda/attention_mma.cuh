@@ -61,25 +61,6 @@ __device__ inline uint32_t pack_f16(float x, float y) {
 __device__ inline float finite_f16(float x) { return x != x ? x : fminf(fmaxf(x, -65504.0f), 65504.0f); }
 __device__ inline uint32_t pack_f16_finite(float x, float y) { return pack_f16(finite_f16(x), finite_f16(y)); }
 
-__device__ inline uint32_t minus_bf16x2(uint32_t x, uint32_t y) {
-  uint32_t to;
-#if __CUDA_ARCH__ >= 900
-  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(to) : "r"(x), "r"(y));
-#else  // x * 1 - y
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(to) : "r"(x), "r"(0x3f803f80u), "r"(y ^ 0x80008000u));
-#endif
-  return to;
-}
-__device__ inline uint32_t times_bf16x2(uint32_t x, uint32_t y) {
-  uint32_t to;
-#if __CUDA_ARCH__ >= 900
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(to) : "r"(x), "r"(y));
-#else
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(to) : "r"(x), "r"(y), "r"(0x80008000u));
-#endif
-  return to;
-}
-
 __device__ inline float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
