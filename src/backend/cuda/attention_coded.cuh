@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(threads, K::resident) attend_codes(const __gri
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, pair = lane % 4;
   // What may be read before wait_inputs(): as in attend().
   Work w;
-  if (!w.find(a)) return;
+  if (!w.find(a)) return wait_inputs();
   const Tile& tile = w.tile;
   const int32_t used = tile.count * w.heads;
   const int32_t* table = a.page_table + tile.seq.page_begin;

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(32) attend_exactly(const __grid_constant__ Dec
   if (!decode::find_tile<1>(a, blockIdx.x / a.kv_heads / a.head_parts, tile)) return wait_inputs();
   const int32_t last = tile.first + tile.count - 1, low = a.window ? max(0, tile.first - a.window + 1) : 0;
   const int32_t first_chunk = low / a.chunk, chunks = last / a.chunk - first_chunk + 1;
-  if (!a.walks && static_cast<int32_t>(blockIdx.y) >= chunks) return;
+  if (!a.walks && static_cast<int32_t>(blockIdx.y) >= chunks) return wait_inputs();
   const int32_t own_chunk = first_chunk + blockIdx.y, per_chunk = attention_chunk / block_keys;
   int32_t begin = low / block_keys, end = last / block_keys;  // blocks of keys, both included
   if (!a.walks) begin = max(begin, own_chunk * per_chunk), end = min(end, own_chunk * per_chunk + per_chunk - 1);
