@@ -58,6 +58,7 @@ bool Launches::prepare(const void* kernel, PluginStatus* status) {
 }
 
 void Launches::start(cudaStream_t stream, PluginStatus* status) try {
+  bool first = true;
   for (size_t at = 0; at < list_.size() && status->code == 0;) {
     Head head;
     std::memcpy(&head, &list_[at], sizeof head);
@@ -86,9 +87,12 @@ void Launches::start(cudaStream_t stream, PluginStatus* status) try {
     config.blockDim = dim3(head.block[0], head.block[1], head.block[2]);
     config.dynamicSmemBytes = head.shared;
     config.stream = stream;
-    // Both are compute capability 9's.
-    config.attrs = attributes + (early_ ? 0 : 1);
-    config.numAttrs = (early_ ? 1 : 0) + (head.cluster > 1 ? 1 : 0);
+    // Both are compute capability 9's. A list's first kernel waits for the list before: attention reads what earlier
+    // steps stored before it waits for the kernels of its own.
+    const bool early = early_ && !first;
+    first = false;
+    config.attrs = attributes + (early ? 0 : 1);
+    config.numAttrs = (early ? 1 : 0) + (head.cluster > 1 ? 1 : 0);
     if (good(cudaLaunchKernelExC(&config, head.kernel, params), "starting a kernel", status)) continue;
     const char* name = nullptr;
     if (cudaFuncGetName(&name, head.kernel) != cudaSuccess) name = nullptr;
