@@ -250,7 +250,7 @@ class CudaBackend final : public Backend {
   std::string describe() const override {
     const GpuInfo& i = device_.info();
     return cat("cuda: ", i.name, ", compute capability ", i.major, ".", i.minor, ", ", i.multiprocessors, " multiprocessors, ",
-               i.total_bytes >> 30, " GiB");
+               i.total_bytes >> 30, " GiB", i.products[0] ? "; products of many rows: " : "", i.products);
   }
 
  private:

@@ -52,6 +52,8 @@ void open(int32_t index, bool fast, Context** out, GpuInfo* info, PluginStatus* 
   info->minor = p.minor;
   info->multiprocessors = p.multiProcessorCount;
   info->total_bytes = p.totalGlobalMem;
+  info->products[0] = 0;
+  if (fast) describe_products(c, info->products, sizeof info->products);
   *out = c;
 }
 

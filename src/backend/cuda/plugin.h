@@ -22,6 +22,7 @@ struct GpuInfo {
   int32_t major, minor;         // compute capability
   int32_t multiprocessors;
   uint64_t total_bytes;
+  char products[200];  // fast: the library of products of many rows, or why there is none
 };
 
 // One thread's way to the GPU while weights load.
