@@ -1,0 +1,191 @@
+// A cache of the GPU and what the tests of its attention feed it with.
+#pragma once
+#define ORLOP_BOTH
+#include "attention_rig.h"
+
+#include "backend/backend.h"
+#include "backend/cpu/kv_code.h"
+#include "backend/cpu/kv_layout.h"
+#include "backend/cuda/kv_layout.cuh"
+#include "base/error.h"
+
+namespace orlop::test {
+
+inline const Exec& gpu(bool deterministic) {
+  static const std::unique_ptr<Backend> backends[2] = {make_backend({.device = "cuda", .threads = 1, .deterministic = false}),
+                                                       make_backend({.device = "cuda", .threads = 1, .deterministic = true})};
+  static const Exec execs[2] = {backends[0]->exec(), backends[1]->exec()};
+  return execs[deterministic];
+}
+
+// Device memory that begins with a host array, and 64 poisoned bytes after it.
+class On {
+ public:
+  template <class T>
+  On(const Exec& e, const std::vector<T>& v) : On(e, v.size() * sizeof(T), 0) {
+    if (!v.empty()) e.device->upload(buffer_.data(), v.data(), bytes_);
+  }
+  On(const Exec& e, size_t bytes, int byte) : device_(*e.device), bytes_(bytes), buffer_(device_, bytes + 64) {
+    device_.fill(buffer_.data(), byte, bytes);
+    device_.fill(buffer_.as<char>() + bytes, 0xcc, 64);
+  }
+  template <class T>
+  T* as() const {
+    return buffer_.as<T>();
+  }
+  template <class T>
+  std::vector<T> read() const {
+    std::vector<T> v(bytes_ / sizeof(T));
+    if (!v.empty()) device_.download(v.data(), buffer_.data(), bytes_);
+    unsigned char after[64];
+    device_.download(after, buffer_.as<char>() + bytes_, 64);
+    for (const unsigned char b : after) CHECK(b == 0xcc);
+    return v;
+  }
+
+ private:
+  Device& device_;
+  size_t bytes_;
+  DeviceBuffer buffer_;
+};
+
+// The model's other inputs to kv_store.
+struct Extras {
+  std::vector<float> inv_freq, q_norm, k_norm;
+};
+
+// feed() of attention_rig.h on the device: each sequence's outputs; pages and tails at the end, in the order of
+// the sequences; qkv_out: what kv_store left of the rows, step by step.
+inline std::vector<Rows> feed_gpu(const Exec& e, const Shape& s, const std::vector<Rows>& qkv, const std::vector<Step>& steps, uint32_t seed,
+                           bool narrow = false, std::vector<unsigned char>* pages_out = nullptr,
+                           std::vector<unsigned char>* tails_out = nullptr) {
+  const Kernels& k = *e.kernels;
+  const KvDesc kv{s.type, s.kv_heads, s.dim, s.page_tokens};
+  const size_t n = qkv.size();
+  std::vector<int> length(n), first_page(n), done(n, 0);
+  int page_count = 0;
+  for (size_t i = 0; i < n; ++i) {
+    length[i] = static_cast<int>(qkv[i].size()) / s.row();
+    first_page[i] = page_count;
+    page_count += (length[i] + s.page_tokens - 1) / s.page_tokens;
+  }
+  std::vector<int32_t> table(static_cast<size_t>(page_count) + 1), seats(n + 1);
+  std::iota(table.begin(), table.end(), 0);
+  std::shuffle(table.begin(), table.end(), std::mt19937(seed));
+  std::iota(seats.begin(), seats.end(), 0);
+  std::shuffle(seats.begin(), seats.end(), std::mt19937(seed + 1));
+  const size_t page_bytes = k.kv_page_bytes(kv), tail_bytes = k.kv_tail_bytes(kv);
+  const On pages(e, page_bytes * table.size(), 0xff), tails(e, tail_bytes * (n + 1), 0xff);
+  // A table ends where the sequence does: what is beyond is not read.
+  std::vector<int32_t> used(table.begin(), table.end() - 1);
+  const On device_table(e, used);
+
+  std::vector<Rows> outs(n);
+  for (size_t i = 0; i < n; ++i) outs[i].assign(static_cast<size_t>(length[i] * s.heads * s.dim), nan);
+  for (const Step& step : steps) {
+    int rows = 0, max_context = 0;
+    std::vector<AttentionSeq> seqs;
+    std::vector<int32_t> slots;
+    Rows in;
+    for (const Part& p : step) {
+      const auto i = static_cast<size_t>(p.seq);
+      seqs.push_back({rows, p.rows, done[i], first_page[i], seats[i]});
+      for (int r = 0; r < p.rows; ++r) {
+        const int at = done[i] + r;
+        slots.push_back(table[static_cast<size_t>(first_page[i] + at / s.page_tokens)] * s.page_tokens + at % s.page_tokens);
+      }
+      in.insert(in.end(), qkv[i].begin() + done[i] * s.row(), qkv[i].begin() + (done[i] + p.rows) * s.row());
+      rows += p.rows;
+      max_context = std::max(max_context, done[i] + p.rows);
+    }
+    const On device_in(e, in), device_seqs(e, seqs), device_slots(e, slots);
+    KvStoreArgs store{};
+    store.kv = kv;
+    store.heads = s.heads;
+    store.qkv = device_in.as<float>();
+    store.qkv_stride = s.row();
+    store.rows = rows;
+    store.slots = device_slots.as<int32_t>();
+    store.pages = pages.as<void>();
+    store.seqs = device_seqs.as<AttentionSeq>();
+    store.seq_count = static_cast<int32_t>(seqs.size());
+    store.tails = tail_bytes ? tails.as<void>() : nullptr;
+    k.kv_store(e, store);
+    const int width = s.heads * s.dim;
+    const On out(e, static_cast<size_t>(rows * width) * (narrow ? 2 : 4), 0xff);
+    const On work(e, k.attention_workspace(kv, s.heads, rows, max_context), 0xff);
+    AttentionArgs a{};
+    a.kv = kv;
+    a.heads = s.heads;
+    a.q = device_in.as<float>();
+    a.q_stride = s.row();
+    if (tail_bytes) {
+      a.k = device_in.as<float>() + width;
+      a.k_stride = s.row();
+      a.tails = tails.as<void>();
+    }
+    a.out = out.as<float>();
+    a.out_stride = width;
+    a.narrow_out = narrow;
+    a.seqs = store.seqs;
+    a.seq_count = store.seq_count;
+    a.rows = rows;
+    a.max_context = max_context;
+    a.page_table = device_table.as<int32_t>();
+    a.pages = pages.as<void>();
+    a.scale = 1.0f / std::sqrt(static_cast<float>(s.dim));
+    a.window = s.window;
+    a.workspace = work.as<void>();
+    k.attention(e, a);
+    if (tail_bytes)
+      k.kv_tail(e, {kv, device_in.as<float>() + width, s.row(), rows, device_seqs.as<AttentionSeq>(), store.seq_count, tails.as<void>()});
+    Rows got;
+    if (narrow)
+      for (const uint16_t bits : out.read<uint16_t>()) got.push_back(bf16_to_f32(bits));
+    else
+      got = out.read<float>();
+    work.read<char>();
+    for (size_t j = 0; j < step.size(); ++j) {
+      const auto i = static_cast<size_t>(step[j].seq);
+      std::copy_n(got.begin() + seqs[j].row_begin * width, step[j].rows * width, outs[i].begin() + done[i] * width);
+      done[i] += step[j].rows;
+    }
+  }
+  const auto all_pages = pages.read<unsigned char>(), all_tails = tails.read<unsigned char>();
+  if (pages_out) {
+    pages_out->clear();
+    for (int i = 0; i < page_count; ++i) {
+      const auto page = all_pages.begin() + static_cast<long>(page_bytes) * table[static_cast<size_t>(i)];
+      pages_out->insert(pages_out->end(), page, page + static_cast<long>(page_bytes));
+    }
+  }
+  if (tails_out) {
+    tails_out->clear();
+    for (size_t i = 0; i < n; ++i) {
+      const auto tail = all_tails.begin() + static_cast<long>(tail_bytes) * seats[i];
+      tails_out->insert(tails_out->end(), tail, tail + static_cast<long>(tail_bytes));
+    }
+  }
+  return outs;
+}
+
+constexpr KvType types[] = {KvType::f32, KvType::bf16, KvType::f16, KvType::int8, KvType::uint4};
+
+Shape random_shape(Random& random, KvType type, bool odd) {
+  const int dims[] = {64, 80, 96, 128, 256}, odd_dims[] = {8, 24, 40, 72, 48, 192};
+  const int pages[] = {8, 16, 32, 48, 64, 256};
+  Shape s{};
+  s.dim = odd ? odd_dims[random.below(6)] : dims[random.below(5)];
+  s.kv_heads = random.between(1, s.dim > 96 ? 2 : 3);
+  const int groups[] = {1, 2, 3, 4, 5, 7, 8, 12, 16};
+  s.heads = s.kv_heads * groups[random.below(s.dim > 96 ? 6 : 9)];
+  do s.page_tokens = pages[random.below(6)];
+  while (cuda::is_coded(type) && s.page_tokens == 8);
+  s.type = type;
+  s.window = random.below(3) ? 0 : random.between(1, 300);
+  const int tile = cuda::KvLayout({type, s.kv_heads, s.dim, s.page_tokens}).key_tile;
+  if (tile) s.key_tile = tile;
+  return s;
+}
+
+}  // namespace orlop::test
