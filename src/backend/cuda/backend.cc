@@ -222,7 +222,11 @@ Kernels make_table() {
   k.matmul_workspace = matmul_workspace_bytes;
   k.matmul = call<&Plugin::matmul, MatmulArgs>;
   k.embed = call<&Plugin::embed, EmbedArgs>;
-  k.kv_page_bytes = [](const KvDesc& d) { return static_cast<size_t>(KvLayout(d).page_bytes); };
+  k.kv_page_bytes = [](const KvDesc& d) {
+    if (is_coded(d.type) && d.head_dim > 256)
+      fail(Status::unsupported, "kv_dtype \"", orlop::name(d.type), "\" on cuda with heads of ", d.head_dim, " dimensions; up to 256 are possible");
+    return static_cast<size_t>(KvLayout(d).page_bytes);
+  };
   k.kv_tail_bytes = [](const KvDesc& d) { return static_cast<size_t>(KvLayout(d).tail_bytes); };
   k.rope_table = call<&Plugin::rope_table, RopeTableArgs>;
   k.kv_store = call<&Plugin::kv_store, KvStoreArgs>;

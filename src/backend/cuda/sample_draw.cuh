@@ -75,8 +75,6 @@ __device__ __noinline__ bool draw(SampleShared& s, Chunk& c, const uint32_t* key
   const float scale = fminf(log2_e / fminf(p.temperature, largest), largest);
   double point = 0;
   const auto find_point = [&] { point = uniform(p.seed, p.position); };
-  Cut cut;
-  bool cuts = false;
   if (p.top_k > 0 && p.top_k < c.vocab) {
     if (p.top_k <= list_size) {
       // As in best_logprobs.
@@ -99,28 +97,23 @@ __device__ __noinline__ bool draw(SampleShared& s, Chunk& c, const uint32_t* key
         return c.rank == 0;
       }
     }
-    cut = cut_count<resident>(s, c, x, p.top_k);
-    cuts = true;
+    const Cut cut = cut_count<resident>(s, c, x, p.top_k);
+    for (int32_t i = threadIdx.x; i < c.count; i += sample_threads)
+      if (!cut.keeps(~ordered(x[i]), c.begin + i)) x[i] = -INFINITY;
+    __syncthreads();
   }
 
   const bool nucleus = p.top_p < 1.0f;
   const float least = fminf(p.min_p, 1.0f);
   const int32_t run = run_of(c.count), begin = warp * run, end = min(c.count, begin + run);
-  // Of four neighbours; those that have been cut or cannot come weigh nothing.
-  const auto weights_of = [&](int32_t i, float4 v) {
+  // Of four neighbours; min_p comes after top_p.
+  const float lowest = nucleus ? 0.0f : least;
+  const auto weights_of = [&](const float4& v) {
     float4 w{weight_of(v.x, best, scale), weight_of(v.y, best, scale), weight_of(v.z, best, scale), weight_of(v.w, best, scale)};
-    if (cuts) {
-      if (!cut.keeps(~ordered(v.x), c.begin + i)) w.x = 0;
-      if (!cut.keeps(~ordered(v.y), c.begin + i + 1)) w.y = 0;
-      if (!cut.keeps(~ordered(v.z), c.begin + i + 2)) w.z = 0;
-      if (!cut.keeps(~ordered(v.w), c.begin + i + 3)) w.w = 0;
-    }
-    if (!nucleus) {
-      if (w.x < least) w.x = 0;
-      if (w.y < least) w.y = 0;
-      if (w.z < least) w.z = 0;
-      if (w.w < least) w.w = 0;
-    }
+    if (w.x < lowest) w.x = 0;
+    if (w.y < lowest) w.y = 0;
+    if (w.z < lowest) w.z = 0;
+    if (w.w < lowest) w.w = 0;
     return w;
   };
   // A lane's weights are summed as they come, the lanes' sums exactly.
@@ -135,7 +128,7 @@ __device__ __noinline__ bool draw(SampleShared& s, Chunk& c, const uint32_t* key
 #pragma unroll
       for (int u = 0; u < together; ++u) v[u] = four<resident>(x, first + 128 * u, end, -INFINITY);
 #pragma unroll
-      for (int u = 0; u < together; ++u) add(weights_of(first + 128 * u, v[u]));
+      for (int u = 0; u < together; ++u) add(weights_of(v[u]));
     }
     sum = lane_sum();
   } else {
@@ -155,7 +148,7 @@ __device__ __noinline__ bool draw(SampleShared& s, Chunk& c, const uint32_t* key
     };
     visit_fours<resident>(x, c.count, -INFINITY, [&](int32_t i, const float4& v) {
       if (i >= c.count) return;
-      const float4 w = weights_of(i, v);
+      const float4 w = weights_of(v);
       put_four<resident>(x, i, c.count, w);
       add(w);
       if (fmaxf(fmaxf(w.x, w.y), fmaxf(w.z, w.w)) >= near) {
@@ -240,45 +233,32 @@ __device__ __noinline__ bool draw(SampleShared& s, Chunk& c, const uint32_t* key
   const int holder = __ffs(reached) - 1;
   if (holder) before = __shfl_sync(all_lanes, until, holder - 1);
   if (warp == holder) {
-    // One by one the weights may come to less than their lanes' sums: then it is the last that has any.
+    // One by one the weights may come to less than their lane's sum: then it is the last that has any.
     int32_t token = -1;
-    const auto weights_at = [&](int32_t at) {
-      const float4 v = four<resident>(x, at, end, nucleus ? 0 : -INFINITY);
-      return nucleus ? v : weights_of(at, v);
-    };
-    const auto some_of = [](float one) { return one > 0 ? max(fixed(one), uint64_t{1}) : 0; };
-    constexpr int stretch = 8;  // fours of a lane whose sums are made together
-    for (int32_t first = begin; first < end; first += 128 * stretch) {
-      uint64_t all[stretch];
-#pragma unroll
-      for (int u = 0; u < stretch; ++u) {
-        const float4 w = weights_at(first + 128 * u + 4 * lane);
-        all[u] = warp_sum(some_of(w.x) + some_of(w.y) + some_of(w.z) + some_of(w.w));
-      }
-      int32_t there = -1;
-      uint64_t there_before = 0;
-      bool over = false;
-#pragma unroll
-      for (int u = 0; u < stretch; ++u) {
-        if (over || !all[u]) continue;
-        there = first + 128 * u;
-        there_before = before;
-        over = static_cast<double>(before + all[u]) > target;
-        if (!over) before += all[u];
-      }
-      if (there < 0) continue;
-      const float4 w = weights_at(there + 4 * lane);
+    for (int32_t first = begin; first < end; first += 128) {
+      const int32_t at = first + 4 * lane;
+      float4 w = four<resident>(x, at, end, nucleus ? 0 : -INFINITY);
+      if (!nucleus) w = weights_of(w);
+      const auto some_of = [](float one) { return one > 0 ? max(fixed(one), uint64_t{1}) : 0; };
       const uint64_t each[4] = {some_of(w.x), some_of(w.y), some_of(w.z), some_of(w.w)};
-      const uint64_t mine_sum = each[0] + each[1] + each[2] + each[3];
-      until = there_before + warp_scan(mine_sum) - mine_sum;
-      int32_t mine_token = -1;
+      const uint64_t all = each[0] + each[1] + each[2] + each[3];
+      until = before + warp_scan(all);
+      reached = __ballot_sync(all_lanes, all && static_cast<double>(until) > target);
+      const unsigned some = __ballot_sync(all_lanes, all != 0);
+      if (some) {
+        const int there = reached ? __ffs(reached) - 1 : 31 - __clz(some);
+        until -= all;
+        int32_t mine_token = -1;
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        if (each[e] && !(static_cast<double>(until) > target)) mine_token = there + 4 * lane + e;
-        until += each[e];
+        for (int e = 0; e < 4; ++e) {
+          const bool over = static_cast<double>(until) > target;
+          if (each[e] && !over) mine_token = c.begin + at + e;
+          until += each[e];
+        }
+        token = __shfl_sync(all_lanes, mine_token, there);
       }
-      token = c.begin + static_cast<int32_t>(warp_max_of(static_cast<uint32_t>(mine_token + 1))) - 1;  // the last that begins before the point
-      if (over) break;
+      if (reached) break;
+      before = __shfl_sync(all_lanes, until, 31);
     }
     if (lane == 0) s.token = token;
   }
