@@ -10,6 +10,8 @@
 //          score + log2(scale), the sum of the bare weights may be larger.
 // A uint4 code in the upper nibble of a byte is not shifted down: what it gives is 16 times as much. It is a token's
 // of keys and a dimension's of values of the lower half of a tile's rows, so that results are corrected.
+// Sums and products are __f*_rn: a compiler that fuses them in one instance of the kernel and not in another would
+// make bits depend on how many queries share a block.
 // Keys of the tile in which the queries stand are bf16, from the tail and this call's rows.
 #pragma once
 #include "backend/cuda/common.cuh"
@@ -291,7 +293,7 @@ __global__ void __launch_bounds__(threads, K::resident) attend_codes(const __gri
 #pragma unroll
             for (int n = 0; n < K::tops; ++n)
 #pragma unroll
-              for (int e = 0; e < 4; ++e) score[sub][n][e] *= a.scale_log2;
+              for (int e = 0; e < 4; ++e) score[sub][n][e] = __fmul_rn(score[sub][n][e], a.scale_log2);
           }
           continue;
         }
@@ -333,7 +335,8 @@ __global__ void __launch_bounds__(threads, K::resident) attend_codes(const __gri
           for (int n = 0; n < K::tops; ++n)
 #pragma unroll
             for (int e = 0; e < 4; ++e)
-              score[first + i][n][e] = __fmaf_rn(score[first + i][n][e] + over[n][e], !K::int8 && e >= 2 ? unit * 0.0625f : unit, centres[n][e % 2]) * q_size[n][e % 2];
+              score[first + i][n][e] = __fmul_rn(
+                  __fmaf_rn(__fadd_rn(score[first + i][n][e], over[n][e]), !K::int8 && e >= 2 ? unit * 0.0625f : unit, centres[n][e % 2]), q_size[n][e % 2]);
       }
 
       // Of values, each token's scale and centre.
@@ -387,13 +390,13 @@ __global__ void __launch_bounds__(threads, K::resident) attend_codes(const __gri
           for (int c = 0; c < 2; ++c) {
             keep[c] = exp2_fast(most[n][c] - (base[c] == -INFINITY ? 0.0f : base[c]));
             most[n][c] = base[c];
-            sum[n][c] *= keep[c];
-            centre_sum[n][c] *= keep[c];
+            sum[n][c] = __fmul_rn(sum[n][c], keep[c]);
+            centre_sum[n][c] = __fmul_rn(centre_sum[n][c], keep[c]);
           }
 #pragma unroll
           for (int s = 0; s < K::tiles; ++s)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) o[n][s][e] *= keep[e % 2];
+            for (int e = 0; e < 4; ++e) o[n][s][e] = __fmul_rn(o[n][s][e], keep[e % 2]);
         }
 #pragma unroll
         for (int c = 0; c < 2; ++c) base[c] = base[c] == -INFINITY ? 0.0f : base[c];
@@ -403,9 +406,9 @@ __global__ void __launch_bounds__(threads, K::resident) attend_codes(const __gri
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
             p[e] = exp2_fast(score[sub][n][e] - base[e % 2]);
-            sum[n][e % 2] += p[e];
+            sum[n][e % 2] = __fadd_rn(sum[n][e % 2], p[e]);
             if constexpr (!K::int8) centre_sum[n][e % 2] = __fmaf_rn(p[e], centre[sub][e / 2], centre_sum[n][e % 2]);
-            p[e] *= scale[sub][e / 2];
+            p[e] = __fmul_rn(p[e], scale[sub][e / 2]);
           }
 #pragma unroll
           for (int h = 0; h < 2; ++h) weight[sub][n][h] = transposed(pack_f16(p[2 * h], p[2 * h + 1]));

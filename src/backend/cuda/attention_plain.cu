@@ -113,6 +113,7 @@ __device__ void finish(const AttentionArgs& a, float* x, int32_t heads, int64_t 
   }
 }
 
+// Both ways of folding round alike: no product is left to the compiler to fuse or not.
 // How much of the state and of what is added is kept; a maximum of -inf (nothing yet) adds nothing.
 __device__ inline void weights(float state_max, float add_max, float& max, float& keep, float& add) {
   max = add_max > state_max || add_max != add_max ? add_max : state_max;
@@ -227,7 +228,7 @@ __global__ void __launch_bounds__(threads) attend(AttentionArgs a, int32_t tiles
       }
       float new_max, keep, add;
       weights(top[h], peak[h], new_max, keep, add);
-      state[i] = state[i] * keep + sum * add;
+      state[i] = __fmaf_rn(state[i], keep, __fmul_rn(sum, add));
     }
     if (split) return;
     __syncthreads();
@@ -239,7 +240,7 @@ __global__ void __launch_bounds__(threads) attend(AttentionArgs a, int32_t tiles
       for (int i = 0; i < heads; ++i)
         if (i == h) chunk_max = peak[i];
       weights(top[h], chunk_max, new_max, keep, add);
-      bottom[h] = bottom[h] * keep + chunk_sum * add;
+      bottom[h] = __fmaf_rn(bottom[h], keep, __fmul_rn(chunk_sum, add));
       top[h] = new_max;
     }
     __syncthreads();
@@ -264,8 +265,8 @@ __global__ void fold(AttentionArgs a, const float* partials, int32_t chunks) {
       const float* record = records + c * attention_record(dims);
       float max, keep, add;
       weights(top, record[0], max, keep, add);
-      bottom = bottom * keep + record[1] * add;
-      value = value * keep + record[4 + d] * add;
+      bottom = __fmaf_rn(bottom, keep, __fmul_rn(record[1], add));
+      value = __fmaf_rn(value, keep, __fmul_rn(record[4 + d], add));
       top = max;
     }
     shared[d] = value / bottom;

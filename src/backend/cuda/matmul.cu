@@ -21,10 +21,10 @@ __global__ void __launch_bounds__(norm_threads) norm_narrow(const float* x, int6
   if (dim % 4 == 0 && x_stride % 4 == 0) {
     for (int64_t i = 4 * threadIdx.x; i < dim; i += 4 * norm_threads) {
       const float4 v = *reinterpret_cast<const float4*>(from + i), w = *reinterpret_cast<const float4*>(weight + i);
-      *reinterpret_cast<uint2*>(to + i) = {pair(v.x * scale * w.x, v.y * scale * w.y), pair(v.z * scale * w.z, v.w * scale * w.w)};
+      *reinterpret_cast<uint2*>(to + i) = {pair(normed(v.x, scale, w.x), normed(v.y, scale, w.y)), pair(normed(v.z, scale, w.z), normed(v.w, scale, w.w))};
     }
   } else {
-    for (int64_t i = threadIdx.x; i < dim; i += norm_threads) to[i] = __float2bfloat16_rn(from[i] * scale * weight[i]);
+    for (int64_t i = threadIdx.x; i < dim; i += norm_threads) to[i] = __float2bfloat16_rn(normed(from[i], scale, weight[i]));
   }
 }
 

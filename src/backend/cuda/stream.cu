@@ -55,6 +55,12 @@ __host__ __device__ inline Share share(Share all, int i, int of) {
   return {begin, min(all.end, begin + each)};
 }
 
+__device__ inline float activated(bool gelu, float v) {
+  if (!gelu) return __fdiv_rn(v, __fadd_rn(1.0f, expf(-v)));
+  const float cube = __fmul_rn(__fmul_rn(v, v), v);
+  return __fmul_rn(__fmul_rn(0.5f, v), __fadd_rn(1.0f, tanhf(__fmul_rn(0.7978845608028654f, __fmaf_rn(0.044715f, cube, v)))));
+}
+
 // Rows of activations lie this many elements apart, so that a warp's reads meet different banks.
 template <Codes codes, bool tiled>
 __host__ __device__ constexpr int x_pitch(int elements) {
@@ -177,7 +183,7 @@ __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(Stream
           v = *reinterpret_cast<const float4*>(from + k_begin + i);
           w = *reinterpret_cast<const float4*>(a.norm_weight + k_begin + i);
         }
-        *reinterpret_cast<uint2*>(x + row * pitch + i) = {pair(v.x * scale * w.x, v.y * scale * w.y), pair(v.z * scale * w.z, v.w * scale * w.w)};
+        *reinterpret_cast<uint2*>(x + row * pitch + i) = {pair(normed(v.x, scale, w.x), normed(v.y, scale, w.y)), pair(normed(v.z, scale, w.z), normed(v.w, scale, w.w))};
       }
       if (row + 1 < m) __syncthreads();  // norm_parts
     }
@@ -190,7 +196,7 @@ __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(Stream
         const int64_t k = k_begin + i, at = k < l.k && a.k_map ? a.k_map[k] : k;
         float v = 0;
         if (k < l.k) v = a.narrow_x ? __bfloat162float(static_cast<const __nv_bfloat16*>(a.x)[from + at]) : static_cast<const float*>(a.x)[from + at];
-        x[row * pitch + i] = __float2bfloat16_rn(k < l.k && a.norm_weight ? v * scale * a.norm_weight[at] : v);
+        x[row * pitch + i] = __float2bfloat16_rn(k < l.k && a.norm_weight ? normed(v, scale, a.norm_weight[at]) : v);
       }
       if (a.norm_weight) __syncthreads();  // norm_parts
     }
@@ -269,20 +275,19 @@ __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(Stream
       const int64_t n = int64_t{of_tile} * rows_of_tile + in / 4 + (high ? 8 : 0);
       if (n >= a.n) return;
       float v = value(at);
-      if (!tiled && l.scaled) v *= reinterpret_cast<const float*>(a.low + l.scales_at)[n];
-      if (a.bias) v += a.bias[n];
+      if (!tiled && l.scaled) v = __fmul_rn(v, reinterpret_cast<const float*>(a.low + l.scales_at)[n]);
+      if (a.bias) v = __fadd_rn(v, a.bias[n]);
       if (gated) {
         float u = value(at + 2);
-        if (!tiled && l.scaled) u *= reinterpret_cast<const float*>(a.high + l.scales_at)[n + a.up_row];
-        if (a.up_bias) u += a.up_bias[n];
-        const bool gelu = a.glu == static_cast<int>(Glu::gelu_tanh);
-        v = u * (gelu ? 0.5f * v * (1.0f + tanhf(0.7978845608028654f * (v + 0.044715f * v * v * v))) : v / (1.0f + expf(-v)));
+        if (!tiled && l.scaled) u = __fmul_rn(u, reinterpret_cast<const float*>(a.high + l.scales_at)[n + a.up_row]);
+        if (a.up_bias) u = __fadd_rn(u, a.up_bias[n]);
+        v = __fmul_rn(u, activated(a.glu == static_cast<int>(Glu::gelu_tanh), v));
       }
       const int64_t place = int64_t{m_begin + column} * a.out_stride + n;
       if (a.narrow_out)
         reinterpret_cast<__nv_bfloat16*>(a.out)[place] = __float2bfloat16_rn(v);
       else
-        a.out[place] = a.accumulate ? a.out[place] + v : v;
+        a.out[place] = a.accumulate ? __fadd_rn(a.out[place], v) : v;
     };
     const int here = min(turn, (all_tiles - first + clusters - 1) / clusters);  // tiles of this turn
     if (blocks_of_k == 1) {
