@@ -17,8 +17,14 @@ bool have_counters(Context* c, PluginStatus* status) {
   if (c->attention_done) return true;
   const Here here(c, status);
   constexpr size_t bytes = sizeof(uint32_t) * most_records;
-  return here && good(cudaMalloc(&c->attention_done, bytes), "attention's counters", status) &&
-         good(cudaMemset(c->attention_done, 0, bytes), "attention's counters", status);
+  uint32_t* counters = nullptr;
+  if (!here || !good(cudaMalloc(&counters, bytes), "attention's counters", status)) return false;
+  if (!good(cudaMemsetAsync(counters, 0, bytes, c->stream), "attention's counters", status)) {
+    cudaFree(counters);
+    return false;
+  }
+  c->attention_done = counters;
+  return true;
 }
 
 // exactly: in the order of sums that prefill() has in deterministic mode.

@@ -1,4 +1,6 @@
 // The plugin's table, and memory: allocation, copies, the stream.
+#include <new>
+
 #include "backend/cuda/common.cuh"
 #include "backend/cuda/entries.h"
 #include "backend/cuda/gemm.cuh"
@@ -53,7 +55,10 @@ void open(int32_t index, bool fast, Context** out, GpuInfo* info, PluginStatus* 
   info->multiprocessors = p.multiProcessorCount;
   info->total_bytes = p.totalGlobalMem;
   info->products[0] = 0;
-  if (fast) describe_products(c, info->products, sizeof info->products);
+  if (fast) try {
+    describe_products(c, info->products, sizeof info->products);
+  } catch (const std::bad_alloc&) {  // opened, or not, by the first product
+  }
   *out = c;
 }
 

@@ -122,7 +122,8 @@ class Many {
   const unsigned char* packed(const Piece& l) const { return static_cast<const unsigned char*>(a_.packed) + l.begin; }
   bool made(const Piece& l) const { return elem_ == Elem::bf16 && l.codes != Codes::bf16; }
   int64_t rows_at_once(const Piece& l) const {
-    return made(l) ? std::max<int64_t>(128, static_cast<int64_t>(buffer_bytes_) / (2 * l.k_padded) / 128 * 128) : l.rows;
+    constexpr int64_t most = 65535 / 128 * 128;  // blocks of a grid along y
+    return made(l) ? std::clamp<int64_t>(static_cast<int64_t>(buffer_bytes_) / (2 * l.k_padded) / 128 * 128, 128, most) : l.rows;
   }
 
   GemmArgs product(const Piece& l, int64_t begin, int64_t rows, int64_t column) const {

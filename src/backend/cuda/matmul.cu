@@ -1,5 +1,7 @@
 // Products of activations with packed weights: which kernels run. In the computes other than fp32 activations are
 // rounded to bf16 and sums are float32; int8 and a8 are computed as bf16.
+#include <new>
+
 #include "backend/cuda/codes.cuh"
 #include "backend/cuda/entries.h"
 #include "backend/cuda/gemm.cuh"
@@ -70,7 +72,7 @@ __global__ void plain(PlainArgs a) {
 // gate | up side by side to act(gate) * up.
 __global__ void gate(const float* product, int64_t n, bool gelu, float* out, int64_t out_stride, bool accumulate, bool narrow) {
   wait_inputs();
-  const int64_t row = blockIdx.y, at = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const int64_t row = blockIdx.x, at = int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
   if (at >= n) return;
   const float g = product[row * 2 * n + at], u = product[row * 2 * n + n + at];
   const float v = u * (gelu ? 0.5f * g * (1.0f + tanhf(0.7978845608028654f * (g + 0.044715f * g * g * g))) : g / (1.0f + expf(-g)));
@@ -88,7 +90,7 @@ bool same_kind(const Piece& a, const Piece& b) {
 
 }  // namespace
 
-void matmul(Context* c, const MatmulArgs& given, PluginStatus* status) {
+void matmul(Context* c, const MatmulArgs& given, PluginStatus* status) try {
   MatmulArgs a = given;
   const LinearDesc& d = *a.desc;
   const Pieces all(d);
@@ -153,8 +155,11 @@ void matmul(Context* c, const MatmulArgs& given, PluginStatus* status) {
     column += l.rows;
   }
   if (gated)
-    launch(c, gate, Shape{dim3(blocks(d.part_n[0], 256), blocks(a.m, 1)), dim3(256)}, product, d.part_n[0], d.glu == Glu::gelu_tanh, a.out,
+    launch(c, gate, Shape{dim3(blocks(a.m, 1), blocks(d.part_n[0], 256)), dim3(256)}, product, d.part_n[0], d.glu == Glu::gelu_tanh, a.out,
            a.out_stride, a.accumulate, a.narrow_out);
+} catch (const std::bad_alloc&) {
+  status->code = -6;
+  std::snprintf(status->text, sizeof status->text, "no host memory for a product");
 }
 
 }  // namespace orlop::cuda

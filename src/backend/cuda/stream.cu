@@ -362,7 +362,7 @@ bool run(Context* c, const StreamArgs& a, int blocks_of_k, size_t most_shared, P
   const int pitch = x_pitch<codes, tiled>(each * static_cast<int>(unit_of(codes)));
   const size_t shared = static_cast<size_t>(depth * 2 * threads / 4 * (64 + (tiled ? a.l.scale_bytes : 0))) +
                         sizeof(float) * 128 * columns * (warps * turn + (blocks_of_k > 1 ? 2 * together : 0)) +
-                        sizeof(__nv_bfloat16) * static_cast<size_t>(std::min(a.m, 8 * columns) * pitch);
+                        sizeof(__nv_bfloat16) * static_cast<size_t>((c->fast ? std::min(a.m, 8 * columns) : 8 * columns) * pitch);  // what fits decides the sums' order
   constexpr size_t fixed = 1024;  // what the kernel has besides
   if (shared + fixed > most_shared || (blocks_of_k > 1 && c->capability < 90)) return false;
   const int64_t rows = a.glu ? 8 : 16, all_tiles = up(a.n, rows) / rows;

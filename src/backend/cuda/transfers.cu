@@ -191,10 +191,14 @@ void Transfers::wait(uint64_t ticket, PluginStatus* status) {
   // Without the lock: others may ask for more meanwhile. Nobody takes a landing before its ticket is 0.
   const bool done = good(cudaEventSynchronize(last), "waiting for the GPU", status);
   const std::lock_guard lock(landing_mutex_);
-  for (Landing& l : landings_) {
-    if (l.ticket == 0 || l.ticket > ticket) continue;
-    if (done && l.bytes) std::memcpy(l.to, l.memory, l.bytes);
-    l.ticket = 0;
+  if (!done) return;  // nor will those who ask again be told that it is there
+  for (;;) {  // in order: two may be for one place
+    Landing* next = nullptr;
+    for (Landing& l : landings_)
+      if (l.ticket && l.ticket <= ticket && (!next || l.ticket < next->ticket)) next = &l;
+    if (!next) return;
+    if (next->bytes) std::memcpy(next->to, next->memory, next->bytes);
+    next->ticket = 0;
   }
 }
 
