@@ -2,50 +2,16 @@
 // skipped, saying why.
 #include <cstdio>
 
-#include "backend/backend.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/ops.h"
-#include "base/error.h"
 #include "base/half.h"
+#include "gpu_rig.h"
 #include "matmul_rig.h"
 
 using namespace orlop;
 using namespace orlop::test;
 
 namespace {
-
-Backend& gpu() {
-  static const std::unique_ptr<Backend> backend = make_backend({.device = "cuda", .threads = 1});
-  return *backend;
-}
-
-// Device memory with a copy of a host array, and 64 poisoned bytes after it.
-template <class T>
-class On {
- public:
-  explicit On(const std::vector<T>& v) : n_(v.size()), buffer_(*gpu().exec().device, v.size() * sizeof(T) + 64) {
-    if (n_) gpu().exec().device->upload(buffer_.data(), v.data(), n_ * sizeof(T));
-    gpu().exec().device->fill(end(), 0xcc, 64);
-  }
-  On(size_t n, int byte) : n_(n), buffer_(*gpu().exec().device, n * sizeof(T) + 64) {
-    gpu().exec().device->fill(buffer_.data(), byte, n * sizeof(T));
-    gpu().exec().device->fill(end(), 0xcc, 64);
-  }
-  T* at() const { return buffer_.template as<T>(); }
-  std::vector<T> read() const {
-    std::vector<T> v(n_);
-    gpu().exec().device->download(v.data(), buffer_.data(), n_ * sizeof(T));
-    unsigned char after[64];
-    gpu().exec().device->download(after, end(), 64);
-    for (const unsigned char b : after) CHECK(b == 0xcc);
-    return v;
-  }
-
- private:
-  unsigned char* end() const { return static_cast<unsigned char*>(buffer_.data()) + n_ * sizeof(T); }
-  size_t n_;
-  DeviceBuffer buffer_;
-};
 
 // The same layer packed for the GPU.
 struct GpuLayer {
@@ -335,12 +301,4 @@ TEST(draws_follow_the_distribution) {
 
 }  // namespace
 
-int main(int count, char** values) {
-  try {
-    std::printf("%s\n", gpu().describe().c_str());
-  } catch (const Error& e) {
-    std::printf("%s\n", e.what());
-    return 77;
-  }
-  return test_main(count, values);
-}
+int main(int count, char** values) { return gpu_test_main(count, values); }

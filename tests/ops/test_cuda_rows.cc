@@ -6,20 +6,14 @@
 #include <random>
 #include <vector>
 
-#include "../check.h"
-#include "backend/backend.h"
 #include "backend/cpu/ops.h"
-#include "base/error.h"
+#include "gpu_rig.h"
 
 using namespace orlop;
 using namespace orlop::test;
 
 namespace {
 
-Backend& gpu() {
-  static const std::unique_ptr<Backend> backend = make_backend({.device = "cuda", .threads = 1});
-  return *backend;
-}
 std::mt19937& engine() {
   static std::mt19937 e(7);
   return e;
@@ -32,28 +26,6 @@ std::vector<float> randoms(size_t n, float sigma = 1) {
   return v;
 }
 
-template <class T>
-class On {
- public:
-  explicit On(const std::vector<T>& v) : n_(v.size()), buffer_(device(), n_ * sizeof(T) + 64) {
-    device().upload(buffer_.data(), v.data(), n_ * sizeof(T));
-    device().fill(at() + n_, 0xcc, 64);
-  }
-  T* at() const { return buffer_.template as<T>(); }
-  std::vector<T> read() const {
-    std::vector<T> v(n_);
-    device().download(v.data(), buffer_.data(), n_ * sizeof(T));
-    unsigned char after[64];
-    device().download(after, at() + n_, 64);
-    for (const unsigned char b : after) CHECK(b == 0xcc);
-    return v;
-  }
-
- private:
-  static Device& device() { return *gpu().exec().device; }
-  size_t n_;
-  DeviceBuffer buffer_;
-};
 template <class T>
 On<T> poisoned(size_t n) {
   T value;
@@ -164,12 +136,4 @@ TEST(embeddings_of_tokens_just_drawn) {
 
 }  // namespace
 
-int main(int count, char** values) {
-  try {
-    std::printf("%s\n", gpu().describe().c_str());
-  } catch (const Error& e) {
-    std::printf("%s\n", e.what());
-    return 77;
-  }
-  return test_main(count, values);
-}
+int main(int count, char** values) { return gpu_test_main(count, values); }

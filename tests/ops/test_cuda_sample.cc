@@ -10,11 +10,9 @@
 #include <random>
 #include <vector>
 
-#include "../check.h"
-#include "backend/backend.h"
 #include "backend/cpu/philox.h"
 #include "backend/cpu/sample.h"
-#include "base/error.h"
+#include "gpu_rig.h"
 
 using namespace orlop;
 using namespace orlop::test;
@@ -22,11 +20,6 @@ using namespace orlop::test;
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
-
-Backend& gpu() {
-  static const std::unique_ptr<Backend> backend = make_backend({.device = "cuda", .threads = 1});
-  return *backend;
-}
 
 std::mt19937& engine() {
   static std::mt19937 e(20261130);
@@ -39,35 +32,6 @@ template <class T>
 T one_of(std::initializer_list<T> list) {
   return list.begin()[below(static_cast<int>(list.size()))];
 }
-
-// Device memory with a copy of host values, and poison after it that must stay.
-template <class T>
-class On {
- public:
-  explicit On(const std::vector<T>& v) : n_(v.size()), buffer_(device(), n_ * sizeof(T) + 64) {
-    if (n_) device().upload(buffer_.data(), v.data(), n_ * sizeof(T));
-    device().fill(end(), 0xcc, 64);
-  }
-  On(size_t n, int byte) : n_(n), buffer_(device(), n * sizeof(T) + 64) {
-    if (n) device().fill(buffer_.data(), byte, n * sizeof(T));
-    device().fill(end(), 0xcc, 64);
-  }
-  T* at() const { return buffer_.template as<T>(); }
-  std::vector<T> read() const {
-    std::vector<T> v(n_);
-    if (n_) device().download(v.data(), buffer_.data(), n_ * sizeof(T));
-    unsigned char after[64];
-    device().download(after, end(), 64);
-    for (const unsigned char b : after) CHECK(b == 0xcc);
-    return v;
-  }
-
- private:
-  static Device& device() { return *gpu().exec().device; }
-  unsigned char* end() const { return static_cast<unsigned char*>(buffer_.data()) + n_ * sizeof(T); }
-  size_t n_;
-  DeviceBuffer buffer_;
-};
 
 // A row and what it owns.
 struct Row {
@@ -475,12 +439,4 @@ TEST(draws_follow_the_distribution) {
 
 }  // namespace
 
-int main(int count, char** values) {
-  try {
-    std::printf("%s\n", gpu().describe().c_str());
-  } catch (const Error& e) {
-    std::printf("%s\n", e.what());
-    return 77;
-  }
-  return test_main(count, values);
-}
+int main(int count, char** values) { return gpu_test_main(count, values); }
