@@ -16,7 +16,8 @@
 #   load       what the parts of loading take alone (load.cu), then an 8B model to its first token
 #   time       tokens a second of models of real shape with random weights (make_llama.py): fast, then deterministic
 # What bounds a decode step of batch 1 is reading the weights (bytes / 4.4 TB/s on an H200); of a prefill the
-# products (2 * parameters * tokens / 793 TFLOP/s in bf16). TIME_KINDS chooses of "1b 8b", TIME_FORMATS of "bf16 int4".
+# products (2 * parameters * tokens / 793 TFLOP/s in bf16). TIME_KINDS chooses of "1b 8b", TIME_FORMATS of "bf16 int4 fp8"
+# (fp8: e4m3 weights, the feed-forward products with e4m3 activations, attention's in bf16).
 set -u
 build=$1
 shift
@@ -42,9 +43,9 @@ sanitized() {  # of a program that fails none but the sanitizer's checks, what i
     SHOWN=2 ORLOP_TEST_SHORT=1 try 500 compute-sanitizer --tool "$1" --error-exitcode 9 "$t"
   done
 }
-model_of() {  # model_of 1b|8b: makes it once
-  local model=${TMPDIR:-/tmp}/orlop-llama-$1
-  [ -e "$model/model.safetensors" ] || python3 "$here/make_llama.py" "$1" "$model" >&2
+model_of() {  # model_of 1b|8b [fp8]: makes it once
+  local model=${TMPDIR:-/tmp}/orlop-llama-$1${2:+-$2}
+  [ -e "$model/model.safetensors" ] || python3 "$here/make_llama.py" "$1" "$model" "${2:-bf16}" >&2
   echo "$model"
 }
 for part in "$@"; do
@@ -83,11 +84,13 @@ for part in "$@"; do
       nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,clocks.max.sm,power.draw --format=csv,noheader
       for fixed in false true; do
         for kind in ${TIME_KINDS:-1b 8b}; do
-          for format in ${TIME_FORMATS:-bf16 int4}; do
+          for format in ${TIME_FORMATS:-bf16 int4 fp8}; do
+            model=$(model_of "$kind" "$([ $format = fp8 ] && echo fp8)")
             more="\"device\":\"cuda\",\"deterministic\":$fixed,\"max_running_seqs\":512,\"step_tokens\":4096,\"kv_bytes\":40000000000"
             [ $format = int4 ] && more="$more,\"quant\":\"iq\",\"quant_bits\":4,\"quant_group_size\":128,\"quant_symmetric\":true"
+            [ $format = fp8 ] && more="$more,\"compute\":\"a8\""
             echo "$kind $format, deterministic $fixed:"
-            try 300 "$build/tests/api/bench_throughput" "$(model_of "$kind")" 0 "$more" prefill=4096 prefix=4000 batches=1,32,128,256 prompt=128 tokens=124
+            try 300 "$build/tests/api/bench_throughput" "$model" 0 "$more" prefill=4096 prefix=4000 batches=1,32,128,256 prompt=128 tokens=124
           done
         done
       done
