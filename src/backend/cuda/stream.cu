@@ -16,13 +16,12 @@
 
 #include "backend/cuda/codes.cuh"
 #include "backend/cuda/norm.cuh"
-#include "backend/cuda/stream.cuh"
+#include "backend/cuda/stream_order.cuh"
 
 namespace orlop::cuda {
 namespace {
 
-constexpr int together = 4;  // tiles whose sums a cluster adds at once
-constexpr int warps = 8, turn = 2, threads = 32 * warps * turn;  // warps: of a tile; turn: tiles at a time
+constexpr int threads = stream_threads;
 static_assert(threads >= norm_threads);
 
 __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
@@ -32,47 +31,8 @@ __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-template <int bytes>
-__device__ inline void copy_later(unsigned char* to, const unsigned char* from) {
-  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  if constexpr (bytes == 16)
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
-  else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(bytes) : "memory");
-}
-__device__ inline void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int left>
-__device__ inline void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
-}
-
-struct Share {  // of k, in units
-  int begin, end;
-};
-// The i-th of `of` shares: whole runs of equal length, the last ones shorter or empty.
-__host__ __device__ inline Share share(Share all, int i, int of) {
-  const int each = (all.end - all.begin + of - 1) / of, begin = min(all.end, all.begin + i * each);
-  return {begin, min(all.end, begin + each)};
-}
-
-__device__ inline float activated(bool gelu, float v) {
-  if (!gelu) return __fdiv_rn(v, __fadd_rn(1.0f, expf(-v)));
-  const float cube = __fmul_rn(__fmul_rn(v, v), v);
-  return __fmul_rn(__fmul_rn(0.5f, v), __fadd_rn(1.0f, tanhf(__fmul_rn(0.7978845608028654f, __fmaf_rn(0.044715f, cube, v)))));
-}
-
-// Rows of activations lie this many elements apart, so that a warp's reads meet different banks.
-template <Codes codes, bool tiled>
-__host__ __device__ constexpr int x_pitch(int elements) {
-  const int wanted = tiled ? 32 : codes == Codes::bf16 ? 64 : 16;  // bytes, modulo the 128 of all banks
-  return elements + (wanted - 2 * elements % 128 + 128) % 128 / 2;
-}
-
 // One in 16 outputs of each column that a thread holds of a tile of the tensor cores: rows lane / 4 and 8 more,
 // columns lane % 4 * 2 and the next.
-// What a unit's scales are: none beside the codes; one; one and a min; any number, with mins or without.
-enum class Scales { none, one, with_min, any };
-
 template <Codes codes, Scales scales, int columns, int depth>
 __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(StreamArgs a, int blocks_of_k) {
   constexpr int unit = static_cast<int>(unit_of(codes)), steps = unit / 16;
@@ -356,15 +316,10 @@ int clusters_at_once(const Context* c, const void* kernel, int blocks_of_k, size
 
 template <Codes codes, Scales scales, int columns, int depth>
 bool run(Context* c, const StreamArgs& a, int blocks_of_k, size_t most_shared, PluginStatus* status) {
-  constexpr bool tiled = scales != Scales::none;
   constexpr auto kernel = products<codes, scales, columns, depth>;
-  const int units = static_cast<int>(a.l.units), each = (units + blocks_of_k - 1) / blocks_of_k;
-  const int pitch = x_pitch<codes, tiled>(each * static_cast<int>(unit_of(codes)));
-  const size_t shared = static_cast<size_t>(depth * 2 * threads / 4 * (64 + (tiled ? a.l.scale_bytes : 0))) +
-                        sizeof(float) * 128 * columns * (warps * turn + (blocks_of_k > 1 ? 2 * together : 0)) +
-                        sizeof(__nv_bfloat16) * static_cast<size_t>((c->fast ? std::min(a.m, 8 * columns) : 8 * columns) * pitch);  // what fits decides the sums' order
-  constexpr size_t fixed = 1024;  // what the kernel has besides
-  if (shared + fixed > most_shared || (blocks_of_k > 1 && c->capability < 90)) return false;
+  // What fits decides the sums' order.
+  const size_t shared = stream_shared<codes, scales != Scales::none>(a.l, blocks_of_k, columns, depth, c->fast ? std::min(a.m, 8 * columns) : 8 * columns);
+  if (shared + stream_besides > most_shared || (blocks_of_k > 1 && c->capability < 90)) return false;
   const int64_t rows = a.glu ? 8 : 16, all_tiles = up(a.n, rows) / rows;
   const int64_t clusters = std::min<int64_t>(all_tiles, clusters_at_once(c, reinterpret_cast<const void*>(kernel), blocks_of_k, shared));
   launch(c, kernel, Shape{dim3(blocks(clusters * blocks_of_k, 1), blocks(a.m, 8 * columns)), dim3(threads), shared, static_cast<unsigned>(blocks_of_k)},
@@ -374,11 +329,7 @@ bool run(Context* c, const StreamArgs& a, int blocks_of_k, size_t most_shared, P
 
 template <Codes codes, Scales scales>
 bool run(Context* c, const StreamArgs& a, PluginStatus* status) {
-  // Blocks that share k: as few as leave room beside the ring for the activations; by k alone where bits may
-  // not depend on m.
-  const int64_t stored = c->fast ? std::min(a.m, stream_rows) : stream_rows;
-  int blocks_of_k = 1;
-  while (blocks_of_k < 8 && stored * (a.l.k_padded / blocks_of_k) * 2 > 116 << 10) blocks_of_k *= 2;
+  const int blocks_of_k = stream_blocks_of_k(a.l, c->fast ? std::min(a.m, stream_rows) : stream_rows);  // by k alone where bits may not depend on m
   const size_t all = c->block_shared;
   if (a.m > 16 && run<codes, scales, 4, 4>(c, a, blocks_of_k, all, status)) return true;
   if (a.m > 8 && run<codes, scales, 2, 4>(c, a, blocks_of_k, all, status)) return true;
