@@ -29,13 +29,20 @@ class Device {
   // Returns when all that was called before the ticket's download_later(), and that, is done; throws what
   // failed of it. Tickets grow; to wait for one twice, or for an earlier one, is allowed and returns at once.
   virtual void wait(uint64_t /*ticket*/) {}
-  // The same of rows of row_bytes that begin `stride` bytes apart on the device; on the host one follows another.
+  // The same of rows of row_bytes that begin `stride` bytes apart on the device; on the host one follows another. For
+  // what is large and not waited for soon: it may go beside what is called later. Its ticket is covered by later ones
+  // of this function and by those of 0 bytes.
   virtual uint64_t download_rows_later(void* to_host, const void* from, size_t rows, size_t row_bytes, size_t stride) {
     uint64_t ticket = 0;
     for (size_t i = 0; i < rows; ++i)
       ticket = download_later(static_cast<unsigned char*>(to_host) + i * row_bytes,
                               static_cast<const unsigned char*>(from) + i * stride, row_bytes);
     return ticket;
+  }
+  // The other way: taken when it returns, there for what is called later; it may go beside what was called before.
+  virtual void upload_rows(void* to, const void* from_host, size_t rows, size_t row_bytes, size_t stride) {
+    for (size_t i = 0; i < rows; ++i)
+      upload(static_cast<unsigned char*>(to) + i * stride, static_cast<const unsigned char*>(from_host) + i * row_bytes, row_bytes);
   }
   // Kernels and copies return before they are done: it pays to have the next step in line meanwhile.
   virtual bool asynchronous() const { return false; }

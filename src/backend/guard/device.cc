@@ -193,25 +193,44 @@ void GuardDevice::fill(void* to, int byte, size_t bytes) {
 }
 
 uint64_t GuardDevice::download_later(void* to_host, const void* from, size_t bytes) {
-  std::vector<unsigned char> found(bytes);
-  if (bytes) {
-    download(found.data(), from, bytes);
+  return later(to_host, from, 1, bytes, 0, bytes ? Download::Kind::step : Download::Kind::mark);
+}
+
+uint64_t GuardDevice::download_rows_later(void* to_host, const void* from, size_t rows,
+                                          size_t row_bytes, size_t stride) {
+  return later(to_host, from, rows, row_bytes, stride, Download::Kind::rows) | of_rows;
+}
+
+uint64_t GuardDevice::later(void* to_host, const void* from, size_t rows, size_t row_bytes,
+                            size_t stride, Download::Kind kind) {
+  std::vector<unsigned char> found(rows * row_bytes);
+  for (size_t i = 0; i < rows; ++i)
+    download(found.data() + i * row_bytes, static_cast<const unsigned char*>(from) + i * stride,
+             row_bytes);
+  if (!found.empty()) {
     refuse_device_memory(to_host, "download");
-    std::memset(to_host, 0xA5, bytes);
+    std::memset(to_host, 0xA5, found.size());
   }
   std::lock_guard lock(mutex_);
-  downloads_.push_back({++tickets_, to_host, std::move(found)});
+  downloads_.push_back({++tickets_, to_host, std::move(found), kind});
   return tickets_;
 }
 
 void GuardDevice::wait(uint64_t ticket) {
+  using Kind = Download::Kind;
   std::lock_guard lock(mutex_);
-  if (ticket > tickets_) fail(Status::internal, "guard: ticket ", ticket, " of ", tickets_);
-  const auto due = std::find_if(downloads_.begin(), downloads_.end(),
-                                [&](const Download& d) { return d.ticket > ticket; });
-  for (auto d = downloads_.begin(); d != due; ++d)
-    if (!d->bytes.empty()) std::memcpy(d->to_host, d->bytes.data(), d->bytes.size());
-  downloads_.erase(downloads_.begin(), due);
+  const bool rows = ticket & of_rows;
+  const uint64_t last = ticket & ~of_rows;
+  if (last > tickets_) fail(Status::internal, "guard: ticket ", last, " of ", tickets_);
+  const bool mark = !rows && std::any_of(downloads_.begin(), downloads_.end(), [&](const Download& d) {
+    return d.ticket == last && d.kind == Kind::mark;
+  });
+  const auto due = [&](const Download& d) {
+    return d.ticket <= last && (mark || d.kind == (rows ? Kind::rows : Kind::step));
+  };
+  for (const Download& d : downloads_)
+    if (due(d) && !d.bytes.empty()) std::memcpy(d.to_host, d.bytes.data(), d.bytes.size());
+  downloads_.erase(std::remove_if(downloads_.begin(), downloads_.end(), due), downloads_.end());
 }
 
 size_t GuardDevice::memory_available() const { return cpu_->memory_available(); }

@@ -26,8 +26,9 @@ class GuardDevice final : public Device {
   void download(void* to_host, const void* from, size_t bytes) override;
   void copy(void* to, const void* from, size_t bytes) override;
   void fill(void* to, int byte, size_t bytes) override;
-  // As an accelerator has it: until wait() the host finds other bytes.
+  // As an accelerator has it: until wait() the host finds other bytes. Rows come as late as they may.
   uint64_t download_later(void* to_host, const void* from, size_t bytes) override;
+  uint64_t download_rows_later(void* to_host, const void* from, size_t rows, size_t row_bytes, size_t stride) override;
   void wait(uint64_t ticket) override;
   bool asynchronous() const override { return true; }
   size_t memory_available() const override;
@@ -77,11 +78,16 @@ class GuardDevice final : public Device {
   const std::unique_ptr<Device> cpu_;  // knows how much memory there is
   std::mutex mutex_;
   std::map<uintptr_t, Region> regions_;  // by address of the memory
+  // Tickets of rows have the highest bit.
+  static constexpr uint64_t of_rows = uint64_t{1} << 63;
   struct Download {
+    enum class Kind : uint8_t { step, rows, mark };
     uint64_t ticket;
     void* to_host;
     std::vector<unsigned char> bytes;
+    Kind kind;
   };
+  uint64_t later(void* to_host, const void* from, size_t rows, size_t row_bytes, size_t stride, Download::Kind kind);
   std::vector<Download> downloads_;  // not waited for yet
   uint64_t tickets_ = 0;
   DeviceCounters counters_;
