@@ -6,7 +6,8 @@
 #   memcheck   the same in short under compute-sanitizer's memcheck
 #   racecheck  and under racecheck
 #   initcheck  and under initcheck
-#   golden     the tiny models' golden logits; the same bits alone, batched, in chunks; SmolLM2 through the C API
+#   golden     the tiny models' golden logits; the same bits alone, batched, in chunks; models split between
+#              processor and GPU; SmolLM2 through the C API
 #              where ORLOP_TEST_MODEL names its file
 #   bits       random requests through the engine, alone and together: the same bits (deterministic). In fast mode,
 #              equal batches twice
@@ -58,7 +59,11 @@ for part in "$@"; do
       ;;
     memcheck | racecheck | initcheck) sanitized "$part" ;;
     golden)
-      for t in golden pages quant warm_up; do echo -n "$t: "; try 300 "$build/tests/model/test_model_$t"; done
+      for t in golden pages quant warm_up split; do echo -n "$t: "; try 300 "$build/tests/model/test_model_$t"; done
+      for t in golden pages; do
+        echo -n "$t, all layers but one on the processor: "
+        ORLOP_TEST_GPU_LAYERS=1 try 300 "$build/tests/model/test_model_$t"
+      done
       [ -e "${ORLOP_TEST_MODEL:-}" ] && { echo -n "smollm2: "; try 300 "$build/tests/api/test_api_smollm2_shared"; }
       ;;
     bits)
@@ -69,7 +74,12 @@ for part in "$@"; do
     lost) ORLOP_TEST_REAL_CUDA=$ORLOP_CUDA_LIBRARY ORLOP_CUDA_LIBRARY=$(readlink -f "$build/tests/api/libbroken_cuda.so") \
       try 120 "$build/tests/api/test_cuda_lost" "$here/../../tests/data/tiny/llama" ;;
     api)
-      for t in tiny sharing state; do echo -n "$t: "; try 300 "$build/tests/api/test_api_${t}_shared"; done
+      for t in tiny sharing state; do
+        echo -n "$t: "
+        try 300 "$build/tests/api/test_api_${t}_shared"
+        echo -n "$t, all layers but one on the processor: "
+        ORLOP_TEST_GPU_LAYERS=1 try 300 "$build/tests/api/test_api_${t}_shared"
+      done
       ;;
     load)
       SHOWN=60 try 120 "$build/tests/ops/bench_cuda_load" "$(model_of 8b)/model.safetensors" 8

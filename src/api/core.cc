@@ -29,18 +29,28 @@ void stop_if_cancelled(const LoadProgress* progress) {
     fail(Status::cancelled, "the engine was released while it loaded");
 }
 
-// n_gpu_layers is checked against the model: all of them, or none on the CPU.
-void check_gpu_layers(const EngineConfig& config, const Config& model, bool gpu) {
-  if (!config.gpu_layers) return;
-  if (!gpu && *config.gpu_layers > 0)
+// The first layers, which n_gpu_layers leaves to the processor.
+int32_t layers_below(const EngineConfig& config, const Config& model, const Backend& backend) {
+  if (!config.gpu_layers) return 0;
+  if (backend.beside_processor()) return std::max(0, model.layers - *config.gpu_layers);
+  if (*config.gpu_layers > 0)
     fail(Status::invalid_argument, "n_gpu_layers: ", *config.gpu_layers, " layers on a GPU, and device is \"", config.device, "\"");
-  if (gpu && *config.gpu_layers < model.layers)
-    fail(Status::unsupported, "n_gpu_layers: ", *config.gpu_layers, " of the model's ", model.layers,
-         " layers: a model that is split between GPU and CPU is not supported yet; leave it out for all layers on the GPU, or take device \"cpu\"");
+  return 0;
+}
+
+// What the weights leave of each side's memory, the weights taken to be as large in every layer.
+void estimate_left(std::vector<KvSide>& sides, int32_t layers, uint64_t weights) {
+  for (KvSide& s : sides) {
+    const uint64_t free = s.part.exec.device->memory_available();
+    const uint64_t taken = sides.size() == 1 ? weights
+                                             : weights / static_cast<uint64_t>(layers) *
+                                                   static_cast<uint64_t>(s.part.end - s.part.begin);
+    s.left = free > taken ? free - taken : 0;
+  }
 }
 
 // The memory that is left once the largest step has run, and what it took for good is taken.
-uint64_t left_after_warm_up(Model& model, const Device& device) {
+void measure_left(std::vector<KvSide>& sides, Model& model, const KvPlan& plan) {
   try {
     model.allocate_cache(warm_up_pages(model));
     warm_up(model);
@@ -50,16 +60,17 @@ uint64_t left_after_warm_up(Model& model, const Device& device) {
          " does not fit beside ", model.weight_bytes(), " bytes of weights and ", model.workspace_bytes(), " of workspace: ", e.text());
   }
   // The seats are taken already.
-  return device.memory_available() + model.seat_bytes() * static_cast<size_t>(model.limits().max_seqs);
+  for (size_t i = 0; i < sides.size(); ++i)
+    sides[i].left = sides[i].part.exec.device->memory_available() + static_cast<uint64_t>(plan.sides[i].seats_bytes);
 }
 
 // Sizes that were left out and depend on others.
-void settle(EngineConfig& config, const Config& model, Backend& backend) {
+void settle(EngineConfig& config, const Config& model, Backend& backend, bool split) {
   constexpr int64_t most = 65536;
   const int64_t context = config.max_context.value_or(model.max_position);
   if (!config.step_tokens)
     config.step_tokens =
-        config.chunked ? (backend.own_memory() ? 2048 : 512)
+        config.chunked ? (backend.own_memory() && !split ? 2048 : 512)
                        : static_cast<int32_t>(std::min(most, context + config.max_running_seqs));
   const auto memory = static_cast<int64_t>(
       std::min<uint64_t>(backend.host_memory(), uint64_t{1} << 60));
@@ -89,15 +100,14 @@ std::shared_ptr<Core> Core::load(const EngineConfig& given, LoadProgress* progre
     core->vocabulary_ = Vocabulary::load(*checkpoint);
   });
   core->backend_ = make_backend(backend_options);
-  core->exec_ = core->backend_->exec();
   files.get();
   core->file_bytes_ = bytes_of_files(*checkpoint);
   stop_if_cancelled(progress);
   core->defaults_ = sampling_defaults(read_generation_defaults(*checkpoint));
   const Config model_config = read_config(*checkpoint);
   const bool own_memory = core->backend_->own_memory();
-  settle(config, model_config, *core->backend_);
-  check_gpu_layers(config, model_config, own_memory);
+  const int32_t below = layers_below(config, model_config, *core->backend_);
+  settle(config, model_config, *core->backend_, below > 0);
 
   ModelLimits limits;
   const std::optional<Compute> stated = stated_compute(*checkpoint, config.quant);
@@ -108,20 +118,28 @@ std::shared_ptr<Core> Core::load(const EngineConfig& given, LoadProgress* progre
   limits.compute = config.compute.value_or(stated.value_or(core->backend_->default_compute()));
   limits.kv_type =
       config.kv_type.value_or(limits.compute == Compute::fp32 ? KvType::f32 : KvType::bf16);
+  std::vector<KvSide> sides;
+  if (below > 0) {
+    core->processor_ = make_backend({.threads = config.threads, .deterministic = config.deterministic});
+    const Compute compute = config.compute.value_or(stated.value_or(core->processor_->default_compute()));
+    sides.push_back({{core->processor_->exec(), 0, below, compute}, 0, kv_fraction});
+  }
+  sides.push_back({{core->backend_->exec(), below, model_config.layers, limits.compute}, 0,
+                   own_memory ? own_memory_kv_fraction : kv_fraction});
+  for (const KvSide& s : sides) core->parts_.push_back(s.part);
   // Quantized at load, weights become smaller than their 16 bits in the file: a bit for the scales.
   const bool shrinks = config.quant.kind == QuantOptions::Kind::dynamic;
   const uint64_t weights =
       shrinks ? core->file_bytes_ / 16 * static_cast<uint64_t>(config.quant.bits + 1) : core->file_bytes_;
-  const uint64_t free = core->exec_.device->memory_available();
-  const double fraction = own_memory ? own_memory_kv_fraction : kv_fraction;
-  core->kv_ = plan_kv(config, model_config, core->exec_, limits.kv_type, free > weights ? free - weights : 0, fraction);
+  estimate_left(sides, model_config.layers, weights);
+  core->kv_ = plan_kv(config, model_config, limits.kv_type, sides);
   limits.max_rows = config.step_tokens;
   limits.max_seqs = config.max_running_seqs;
   limits.max_context = core->kv_.max_context;
   limits.max_logit_rows = std::min(
       own_memory ? std::clamp(config.max_running_seqs, logit_rows, own_memory_logit_rows) : logit_rows, config.step_tokens);
   limits.page_tokens = config.block_size;
-  core->model_ = load_model(checkpoint, core->exec_, limits, progress);
+  core->model_ = load_model(checkpoint, core->parts_, limits, progress);
   core->identity_ = ModelIdentity(*checkpoint);
   checkpoint.reset();
 
@@ -138,9 +156,10 @@ std::shared_ptr<Core> Core::load(const EngineConfig& given, LoadProgress* progre
   if (config.guides_ready) core->guides_->prepare();
 
   EngineOptions options;
-  if (own_memory && !config.kv_bytes)
-    core->kv_ = plan_kv(config, model_config, core->exec_, limits.kv_type,
-                        left_after_warm_up(*core->model_, *core->exec_.device), fraction);
+  if (own_memory && !config.kv_bytes) {
+    measure_left(sides, *core->model_, core->kv_);
+    core->kv_ = plan_kv(config, model_config, limits.kv_type, sides);
+  }
   options.step_tokens = config.step_tokens;
   options.max_running = config.max_running_seqs;
   options.max_waiting = config.max_waiting;
@@ -170,6 +189,9 @@ std::shared_ptr<Core> Core::load(const EngineConfig& given, LoadProgress* progre
            " bytes of weights, compute ", name(limits.compute));
   log_info("backend: ", core->backend_->describe(), "; ", core->backend_->threads(),
            " threads: ", core->backend_->threads_why());
+  if (core->processor_)
+    log_info("layers 0 to ", below - 1, " of ", model_config.layers, ", compute ", name(sides[0].part.compute), ": ",
+             core->processor_->describe());
   log_info("KV cache: ", core->kv_.pages_in_all(), " pages of ", config.block_size, " tokens, ",
            core->kv_.bytes, " bytes (", core->kv_.why, "); context ", core->kv_.max_context);
   log_info("ready in ", core->load_seconds_, " s");
@@ -200,6 +222,12 @@ Json Core::info() const {
   j["kernels"] = backend_->describe();
   j["threads"] = backend_->threads();
   j["threads_why"] = backend_->threads_why();
+  if (backend_->beside_processor()) j["n_gpu_layers"] = parts_.back().end - parts_.back().begin;
+  if (processor_)  // the layers below those
+    j["processor"] = {{"layers", parts_.front().end},
+                      {"compute", name(parts_.front().compute)},
+                      {"kernels", processor_->describe()},
+                      {"kv_bytes", kv_.sides.front().bytes}};
   j["load"] = config_.load == LoadMode::read ? "read" : "mmap";
   j["file_bytes"] = file_bytes_;
   j["weight_bytes"] = model_->weight_bytes();

@@ -44,7 +44,8 @@ class Core {
   // Destroyed from the last to the first: the thread ends before the model it uses.
   EngineConfig config_;
   std::unique_ptr<Backend> backend_;
-  Exec exec_;
+  std::unique_ptr<Backend> processor_;  // the layers that n_gpu_layers leaves; null: there are none
+  std::vector<Part> parts_;
   std::unique_ptr<Model> model_;
   Vocabulary vocabulary_;
   std::unique_ptr<Guides> guides_;

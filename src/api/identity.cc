@@ -148,15 +148,20 @@ std::string quant_text(const QuantOptions& q) {
 
 StateFields Core::state_fields() const {
   const ModelLimits& l = model_->limits();
+  std::string compute, kernels;
+  for (const Part& p : parts_) {
+    compute += cat(p.begin ? "+" : "", name(p.compute));
+    kernels += cat(p.exec.kernels->backend, "/", p.exec.kernels->isa, parts_.size() > 1 ? cat("/", p.end, "/") : "/");
+  }
   return {{"model", identity_.model()},
           {"tokenizer", identity_.tokenizer()},
           {"config", config_hash(model_->config(), l)},
-          {"compute", name(l.compute)},
+          {"compute", compute},
           {"quant", quant_text(l.quant)},
           {"kv_dtype", name(l.kv_type)},
           {"block_size", std::to_string(l.page_tokens)},
           // A page's layout, and the bits in it, are those of the kernels.
-          {"layout", cat(exec_.kernels->backend, "/", exec_.kernels->isa, "/1")}};
+          {"layout", kernels + "1"}};
 }
 
 }  // namespace orlop::api

@@ -45,6 +45,22 @@ std::vector<int64_t> split(const EngineConfig& config, const std::vector<CacheGr
   }
 }
 
+// The groups with what a page takes in the part's layers.
+std::vector<CacheGroup> groups_of(std::vector<CacheGroup> groups, const Part& part, const KvDesc& desc) {
+  for (CacheGroup& g : groups)
+    g.page_bytes = part.exec.kernels->kv_page_bytes(desc) *
+                   static_cast<size_t>(std::count_if(g.layers.begin(), g.layers.end(), [&](int32_t layer) {
+                     return layer >= part.begin && layer < part.end;
+                   }));
+  return groups;
+}
+
+int64_t page_of_each(const std::vector<CacheGroup>& groups) {
+  int64_t bytes = 0;
+  for (const CacheGroup& g : groups) bytes += checked_cast<int64_t>(g.page_bytes, "KV page bytes");
+  return bytes;
+}
+
 }  // namespace
 
 int64_t KvPlan::pages_in_all() const {
@@ -53,53 +69,72 @@ int64_t KvPlan::pages_in_all() const {
   return sum;
 }
 
-KvPlan plan_kv(const EngineConfig& config, const Config& model, const Exec& exec, KvType type,
-               uint64_t left, double fraction) {
+KvPlan plan_kv(const EngineConfig& config, const Config& model, KvType type, std::span<const KvSide> sides) {
   KvPlan plan;
   const KvDesc desc{type, model.kv_heads, model.head_dim, config.block_size};
-  plan.groups = cache_groups(model, exec.kernels->kv_page_bytes(desc));
-  plan.seats_bytes = checked_mul<int64_t>(
-      checked_cast<int64_t>(exec.kernels->kv_tail_bytes(desc), "KV tail bytes"),
-      checked_mul<int64_t>(model.layers, config.max_running_seqs, "KV tail bytes"),
-      "KV tail bytes");
-  int64_t page_bytes = 0;  // one page of every group
-  for (const CacheGroup& g : plan.groups)
-    page_bytes += checked_cast<int64_t>(g.page_bytes, "KV page bytes");
+  std::vector<Part> parts;
+  for (const KvSide& s : sides) parts.push_back(s.part);
+  plan.groups = cache_groups(model, layer_page_bytes(desc, parts));
+  for (const Part& p : parts) {
+    const int64_t seats = checked_mul<int64_t>(
+        checked_cast<int64_t>(p.exec.kernels->kv_tail_bytes(desc), "KV tail bytes"),
+        checked_mul<int64_t>(p.end - p.begin, config.max_running_seqs, "KV tail bytes"),
+        "KV tail bytes");
+    plan.sides.push_back({seats, seats});
+    plan.seats_bytes += seats;
+  }
+  const int64_t page_bytes = page_of_each(plan.groups);
   if (config.max_context && *config.max_context > model.max_position)
     fail(Status::invalid_argument, "max_context: ", *config.max_context,
          " is more than the model's ", model.max_position, " positions");
   const int64_t context = config.max_context.value_or(model.max_position);
   // Cache slots are 32-bit numbers.
   const int64_t most = std::numeric_limits<int32_t>::max() / config.block_size - 1;
-  int64_t budget;
   if (config.kv_bytes) {
     plan.why = "kv_bytes";
-    budget = *config.kv_bytes - plan.seats_bytes;
+    const int64_t budget = *config.kv_bytes - plan.seats_bytes;
     if (budget < page_bytes)
       fail(Status::invalid_argument, "kv_bytes: ", *config.kv_bytes, " is less than one page of ",
            page_bytes, " bytes",
            plan.seats_bytes ? cat(" and the open tiles of max_running_seqs (", plan.seats_bytes,
                                   " bytes)")
                             : "");
+    plan.pages = split(config, plan.groups, budget);
   } else {
     // What all sequences can use at their longest, but at most a part of the memory that is left.
     const int64_t full =
         checked_mul<int64_t>(div_up<int64_t>(context, config.block_size), config.max_running_seqs,
                              "KV pages");
-    const double part = config.kv_fraction.value_or(fraction);
-    const auto most_bytes = static_cast<int64_t>(
-        std::min(static_cast<double>(left) * part, static_cast<double>(int64_t{1} << 62)));
-    const int64_t wanted =
-        checked_mul<int64_t>(std::min(full, most), page_bytes, "KV cache bytes");
-    budget = std::max(std::min(wanted, most_bytes - plan.seats_bytes), page_bytes);
-    plan.why = budget < wanted ? cat(part, " of the memory that is left") : "max_running_seqs times max_context";
+    plan.why = "max_running_seqs times max_context";
+    plan.pages.assign(plan.groups.size(), most);
+    for (size_t i = 0; i < sides.size(); ++i) {
+      const std::vector<CacheGroup> groups = groups_of(plan.groups, parts[i], desc);
+      const int64_t bytes = page_of_each(groups);
+      if (bytes == 0) continue;
+      const double part = config.kv_fraction.value_or(sides[i].fraction);
+      const auto most_bytes = static_cast<int64_t>(std::min(
+          static_cast<double>(sides[i].left) * part, static_cast<double>(int64_t{1} << 62)));
+      const int64_t wanted = checked_mul<int64_t>(std::min(full, most), bytes, "KV cache bytes");
+      const int64_t budget = std::max(std::min(wanted, most_bytes - plan.sides[i].seats_bytes), bytes);
+      const std::vector<int64_t> pages = split(config, groups, budget);
+      bool fewer = false;
+      for (size_t g = 0; g < groups.size(); ++g) {
+        if (groups[g].page_bytes == 0) continue;
+        fewer |= pages[g] < plan.pages[g];
+        plan.pages[g] = std::min(plan.pages[g], pages[g]);
+      }
+      if (fewer && budget < wanted)
+        plan.why = cat(part, " of the memory that is left",
+                       sides.size() > 1 ? cat(" on ", parts[i].exec.device->name()) : "");
+    }
   }
-  plan.pages = split(config, plan.groups, budget);
   plan.bytes = plan.seats_bytes;
   int64_t tokens = std::numeric_limits<int32_t>::max();
   for (size_t g = 0; g < plan.groups.size(); ++g) {
     plan.pages[g] = std::clamp<int64_t>(plan.pages[g], 1, most);
     plan.bytes += plan.pages[g] * static_cast<int64_t>(plan.groups[g].page_bytes);
+    for (size_t i = 0; i < parts.size(); ++i)
+      plan.sides[i].bytes += plan.pages[g] * static_cast<int64_t>(groups_of(plan.groups, parts[i], desc)[g].page_bytes);
     if (plan.groups[g].window == 0) tokens = std::min(tokens, plan.tokens(g, config.block_size));
   }
   plan.max_context = config.max_context ? *config.max_context

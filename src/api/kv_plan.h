@@ -1,6 +1,7 @@
 // How the KV budget becomes pages: of each cache group, and the seats beside them.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,10 @@ struct KvPlan {
   std::vector<int64_t> pages;  // [groups]
   int64_t seats_bytes = 0;     // what running sequences keep beside pages, all seats
   int64_t bytes = 0;           // pages and seats: never more than kv_bytes
+  struct Side {
+    int64_t seats_bytes = 0, bytes = 0;
+  };
+  std::vector<Side> sides;  // what lies where each part of the model runs
   std::string why;
   int32_t max_context = 0;
 
@@ -22,11 +27,17 @@ struct KvPlan {
   int64_t tokens(size_t group, int32_t block_size) const { return pages[group] * block_size; }
 };
 
-// Of `left` bytes, the memory that weights and workspace leave, kv_fraction is the budget unless kv_bytes is
-// given; `fraction` where the key is left out.
+// A part of the model, and its memory.
+struct KvSide {
+  Part part;
+  uint64_t left = 0;    // bytes that weights and workspace leave
+  double fraction = 0;  // of them, where kv_fraction is left out
+};
+
+// kv_bytes is the budget of all sides together; where it is not given, each side has kv_fraction of what is left
+// there. Pages have the same numbers on all sides: the side that holds the fewest decides.
 // Error(invalid_argument) if kv_bytes does not hold a page of each group, or max_context exceeds the
 // model's.
-KvPlan plan_kv(const EngineConfig& config, const Config& model, const Exec& exec, KvType type,
-               uint64_t left, double fraction);
+KvPlan plan_kv(const EngineConfig& config, const Config& model, KvType type, std::span<const KvSide> sides);
 
 }  // namespace orlop::api

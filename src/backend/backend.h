@@ -27,6 +27,8 @@ class Backend {
   virtual std::string describe() const = 0;     // kernels chosen, in words
   // The device's memory is its own and taken when it is asked for, so that a KV cache gets what is left in the end.
   virtual bool own_memory() const { return false; }
+  // It stands beside the processor, which may take some of a model's layers (n_gpu_layers).
+  virtual bool beside_processor() const { return own_memory(); }
   virtual size_t host_memory() { return exec().device->memory_available(); }  // as Device::memory_available
   virtual const DeviceCounters* counters() const { return nullptr; }  // null: it does not count
 };

@@ -26,6 +26,7 @@ struct Batch {
   std::span<const SampleRow> samples;   // [logit_rows] what to do with each, host pointers inside;
                                         // empty: sample() is not called
   int32_t max_context = 0;              // largest position + 1
+  bool last_part_only = false;          // Model's parts before the last stand still: see warm_up()
 };
 
 }  // namespace orlop

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
-#include "model/staging.h"
+#include "model/side.h"
 #include "ops/ops.h"
 
 namespace orlop {
@@ -30,16 +30,33 @@ constexpr size_t sampling_arrays = size_t{64} << 10;
 class Decoder final : public Model {
  public:
   Decoder(std::shared_ptr<Checkpoint> checkpoint, Config config, const Arch& arch,
-          const Exec& exec, const ModelLimits& limits, LoadProgress* progress)
+          std::span<const Part> parts, const ModelLimits& limits, LoadProgress* progress)
       : config_(std::move(config)),
         limits_(limits),
-        exec_(exec),
-        cache_(config_, limits_, exec_),
-        weights_(load_weights(*checkpoint, config_, arch, limits.compute, limits.quant, exec_,
-                              progress)),
-        staging_(*exec_.device, batch_bytes(sampling_arrays)) {
-    allocate_workspace();
-    upload_rope();
+        cache_(config_, limits_, parts),
+        weights_(load_weights(*checkpoint, config_, arch, parts, limits.quant, progress)) {
+    const RopeFrequencies rope =
+        rope_frequencies(config_.rope, config_.max_position, limits_.max_context);
+    rope_half_ = static_cast<int32_t>(rope.inv_freq.size());
+    rope_scale_ = rope.scale;
+    sides_.reserve(parts.size());
+    for (const Part& part : parts) {
+      const bool last = &part == &parts.back();
+      sides_.emplace_back(part, last, config_, limits_, cache_, weights_, rope,
+                          last ? sampling_arrays : 0);
+    }
+    const auto rows = static_cast<size_t>(limits_.max_rows);
+    rows_.resize(rows);
+    masks_.reserve(static_cast<size_t>(limits_.max_seqs));
+    results_ = DeviceBuffer(device(), rows * sizeof(SampleResult));
+    // Room for the best 32 of every row, or for one row of the whole vocabulary.
+    top_ = DeviceBuffer(device(), std::max(static_cast<size_t>(limits_.max_logit_rows) * 32,
+                                           static_cast<size_t>(config_.vocab)) *
+                                      sizeof(TokenLogprob));
+    if (sides_.size() == 1) return;
+    crossing_.resize(rows * static_cast<size_t>(config_.dim));
+    drawn_ = DeviceBuffer(*sides_.front().exec.device, results_.bytes());
+    drawn_crossing_.resize(rows);
   }
 
   const Config& config() const override { return config_; }
@@ -48,7 +65,9 @@ class Decoder final : public Model {
   size_t weight_bytes() const override { return weights_.bytes; }
   WeightFacts weight_facts() const override { return weights_.facts; }
   size_t workspace_bytes() const override {
-    return storage_.bytes() + 2 * staging_.bytes() + results_.bytes() + top_.bytes();
+    size_t bytes = results_.bytes() + top_.bytes() + drawn_.bytes();
+    for (const Side& s : sides_) bytes += s.bytes();
+    return bytes;
   }
   void allocate_cache(const std::vector<int64_t>& pages) override {
     cache_.allocate(pages, limits_.max_seqs);
@@ -66,96 +85,112 @@ class Decoder final : public Model {
     cache_.write_page(group, page, host);
   }
   void sync() override {
-    wait(mark());
+    for (const Side& s : sides_) s.exec.device->wait(s.exec.device->download_later(nullptr, nullptr, 0));
     cache_.synced();
   }
 
   void forward(const Batch& batch) override {
     upload_batch(batch);
-    const int64_t rows = device_batch_.rows;
-    if (rows == 0) return;
-    const Step step{exec_, config_, cache_, work_, device_batch_, rope_half_};
-    ops::rope_table(exec_, {.positions = device_batch_.positions, .inv_freq = inv_freq_.as<float>(),
-                            .scale = rope_scale_, .rows = rows, .half = rope_half_,
-                            .cos = work_.cos, .sin = work_.sin});
-    ops::embed(exec_, {.desc = &weights_.embed.desc, .packed = weights_.embed.packed,
-                       .ids = device_batch_.tokens, .scale = 1.0f, .out = work_.x, .rows = rows,
-                       .previous = results_.as<SampleResult>()});
-    for (int32_t i = 0; i < config_.layers; ++i) {
-      const LayerWeights& layer = weights_.layers[static_cast<size_t>(i)];
-      attention_block(step, layer, i);
-      mlp_block(step, layer);
+    if (last().batch.rows == 0) return;
+    const SampleResult* const drawn = what_was_drawn(batch);
+    for (Side& s : sides_) {
+      if (batch.last_part_only && &s != &last()) continue;
+      const Step step = step_on(s);
+      const bool first = &s == &sides_.front();
+      if (!first && !batch.last_part_only) take_over(s, (&s)[-1]);
+      ops::rope_table(s.exec, {.positions = s.batch.positions, .inv_freq = s.inv_freq.as<float>(),
+                               .scale = rope_scale_, .rows = s.batch.rows, .half = rope_half_,
+                               .cos = s.work.cos, .sin = s.work.sin});
+      if (first)
+        ops::embed(s.exec, {.desc = &weights_.embed.desc, .packed = weights_.embed.packed,
+                            .ids = s.batch.tokens, .scale = 1.0f, .out = s.work.x,
+                            .rows = s.batch.rows, .previous = drawn});
+      for (int32_t i = s.begin; i < s.end; ++i) {
+        const LayerWeights& layer = weights_.layers[static_cast<size_t>(i)];
+        attention_block(step, layer, i);
+        mlp_block(step, layer);
+      }
     }
-    const int64_t kept = device_batch_.logit_row_count;
-    ops::gather(exec_, {.x = work_.x, .x_stride = config_.dim, .index = device_batch_.logit_rows,
-                        .out = work_.h, .rows = kept, .dim = config_.dim});
-    ops::norm(exec_, {.x = work_.h, .x_stride = config_.dim, .weight = weights_.final_norm,
-                      .eps = config_.norm_eps, .out = work_.h, .out_stride = config_.dim,
-                      .rows = kept, .dim = config_.dim});
+    const Side& s = last();
+    const int64_t kept = s.batch.logit_row_count;
+    ops::gather(s.exec, {.x = s.work.x, .x_stride = config_.dim, .index = s.batch.logit_rows,
+                         .out = s.work.h, .rows = kept, .dim = config_.dim});
+    ops::norm(s.exec, {.x = s.work.h, .x_stride = config_.dim, .weight = weights_.final_norm,
+                       .eps = config_.norm_eps, .out = s.work.h, .out_stride = config_.dim,
+                       .rows = kept, .dim = config_.dim});
   }
 
   const float* logits(int32_t begin, int32_t count) override {
     if (begin < 0 || count < 0 || count > limits_.max_logit_rows ||
-        begin + count > device_batch_.logit_row_count)
+        begin + count > last().batch.logit_row_count)
       fail(Status::internal, "logits: rows ", begin, " + ", count, " were not kept");
     slice_begin_ = begin;
     slice_rows_ = count;
-    const Step step{exec_, config_, cache_, work_, device_batch_, rope_half_};
-    linear(step, weights_.head, work_.h + int64_t{begin} * config_.dim, work_.logits, count);
-    return work_.logits;
+    const Workspace& work = last().work;
+    linear(step_on(last()), weights_.head, work.h + int64_t{begin} * config_.dim, work.logits, count);
+    return work.logits;
   }
 
   void take_masks() override {
     if (masks_.empty()) return;
     const size_t bytes = mask_bytes();
     for (size_t i = 0; i < masks_.size(); ++i)
-      exec_.device->upload(mask_storage_.as<std::byte>() + i * bytes, masks_[i],
-                           sizeof(uint32_t) * static_cast<size_t>(div_up(config_.vocab, 32)));
+      device().upload(mask_storage_.as<std::byte>() + i * bytes, masks_[i],
+                      sizeof(uint32_t) * static_cast<size_t>(div_up(config_.vocab, 32)));
     masks_.clear();
   }
 
   void hidden(int32_t begin, int32_t count, float* out) override {
-    if (begin < 0 || count < 0 || begin + count > device_batch_.logit_row_count)
+    if (begin < 0 || count < 0 || begin + count > last().batch.logit_row_count)
       fail(Status::internal, "hidden: rows ", begin, " + ", count, " were not kept");
-    exec_.device->download(out, work_.h + int64_t{begin} * config_.dim,
-                           sizeof(float) * static_cast<size_t>(count) * static_cast<size_t>(config_.dim));
+    device().download(out, last().work.h + int64_t{begin} * config_.dim,
+                      sizeof(float) * static_cast<size_t>(count) * static_cast<size_t>(config_.dim));
   }
 
   uint64_t sample_later(SampleResult* results, TokenLogprob* top, int32_t top_stride) override {
-    if (!device_batch_.samples || top_stride < 0 || (top_stride > 0 && !top))
+    const Side& s = last();
+    if (!s.batch.samples || top_stride < 0 || (top_stride > 0 && !top))
       fail(Status::internal, "sample: the batch says nothing of its rows, or no room for the best");
     const auto rows = static_cast<size_t>(slice_rows_);
     if (rows == 0) return mark();
     const size_t top_bytes = sizeof(TokenLogprob) * rows * static_cast<size_t>(top_stride);
-    if (top_.bytes() < top_bytes) top_ = DeviceBuffer(*exec_.device, top_bytes);
+    if (top_.bytes() < top_bytes) top_ = DeviceBuffer(device(), top_bytes);
     SampleResult* const drawn = results_.as<SampleResult>() + slice_begin_;
-    ops::sample(exec_, {.logits = work_.logits, .logits_stride = config_.vocab,
-                        .rows = slice_rows_, .vocab = config_.vocab,
-                        .params = device_batch_.samples + slice_begin_, .results = drawn,
-                        .top = top_bytes ? top_.as<TokenLogprob>() : nullptr,
-                        .top_stride = top_stride, .workspace = work_.scratch});
-    const uint64_t ticket =
-        exec_.device->download_later(results, drawn, sizeof(SampleResult) * rows);
-    return top_bytes ? exec_.device->download_later(top, top_.data(), top_bytes) : ticket;
+    ops::sample(s.exec, {.logits = s.work.logits, .logits_stride = config_.vocab,
+                         .rows = slice_rows_, .vocab = config_.vocab,
+                         .params = s.batch.samples + slice_begin_, .results = drawn,
+                         .top = top_bytes ? top_.as<TokenLogprob>() : nullptr,
+                         .top_stride = top_stride, .workspace = s.work.scratch});
+    const uint64_t ticket = device().download_later(results, drawn, sizeof(SampleResult) * rows);
+    return top_bytes ? device().download_later(top, top_.data(), top_bytes) : ticket;
   }
 
-  uint64_t mark() override { return exec_.device->download_later(nullptr, nullptr, 0); }
-  void wait(uint64_t ticket) override { exec_.device->wait(ticket); }
-  bool asynchronous() const override { return exec_.device->asynchronous(); }
+  uint64_t mark() override { return device().download_later(nullptr, nullptr, 0); }
+  void wait(uint64_t ticket) override { device().wait(ticket); }
+  // What is drawn on the last side is looked up on the first: the step between has to wait for it.
+  bool asynchronous() const override { return sides_.size() == 1 && device().asynchronous(); }
 
  private:
-  size_t max_pages() const {
-    return static_cast<size_t>(limits_.max_seqs) *
-           static_cast<size_t>(div_up(limits_.max_context, limits_.page_tokens));
+  Side& last() { return sides_.back(); }
+  Device& device() const { return *sides_.back().exec.device; }  // where logits and what is drawn lie
+  Step step_on(const Side& s) const { return {s.exec, config_, cache_, s.work, s.batch, rope_half_}; }
+
+  // The hidden states of all rows, from the side before.
+  void take_over(const Side& s, const Side& before) {
+    const size_t bytes =
+        sizeof(float) * static_cast<size_t>(s.batch.rows) * static_cast<size_t>(config_.dim);
+    before.exec.device->download(crossing_.data(), before.work.x, bytes);
+    s.exec.device->upload(s.work.x, crossing_.data(), bytes);
   }
 
-  // Bytes of a step's arrays at most, with `sampling` bytes of token counts, biases and the like.
-  size_t batch_bytes(size_t sampling) const {
-    const auto rows = static_cast<size_t>(limits_.max_rows);
-    const size_t group = Staging::room<AttentionSeq>(static_cast<size_t>(limits_.max_seqs)) +
-                         Staging::room<int32_t>(max_pages()) + Staging::room<int32_t>(rows);
-    return 3 * Staging::room<int32_t>(rows) + Staging::room<SampleRow>(rows) +
-           cache_.groups().size() * group + sampling;
+  // What the step before drew, where tokens are looked up.
+  const SampleResult* what_was_drawn(const Batch& batch) {
+    if (sides_.size() == 1) return results_.as<SampleResult>();
+    if (std::any_of(batch.tokens.begin(), batch.tokens.end(), [](int32_t t) { return t < 0; })) {
+      device().download(drawn_crossing_.data(), results_.data(), results_.bytes());
+      sides_.front().exec.device->upload(drawn_.data(), drawn_crossing_.data(), drawn_.bytes());
+    }
+    return drawn_.as<SampleResult>();
   }
 
   static size_t sampling_bytes(std::span<const SampleRow> samples) {
@@ -170,7 +205,7 @@ class Decoder final : public Model {
 
   template <class T>
   const T* add_array(const T* values, int32_t n) {
-    return n ? staging_.add(std::span<const T>(values, static_cast<size_t>(n))) : nullptr;
+    return n ? last().staging.add(std::span<const T>(values, static_cast<size_t>(n))) : nullptr;
   }
 
   // A row's mask on the device, on cache lines of its own.
@@ -183,7 +218,7 @@ class Decoder final : public Model {
     if (masks_.size() == static_cast<size_t>(limits_.max_seqs))
       fail(Status::internal, "batch: more than ", limits_.max_seqs, " rows with masks");
     if (!mask_storage_.bytes())
-      mask_storage_ = DeviceBuffer(*exec_.device, mask_bytes() * static_cast<size_t>(limits_.max_seqs));
+      mask_storage_ = DeviceBuffer(device(), mask_bytes() * static_cast<size_t>(limits_.max_seqs));
     masks_.push_back(host);
     return reinterpret_cast<const uint32_t*>(mask_storage_.as<std::byte>() +
                                              (masks_.size() - 1) * mask_bytes());
@@ -200,7 +235,7 @@ class Decoder final : public Model {
       row.forbidden = add_array(row.forbidden, row.forbidden_n);
       if (row.allowed) row.allowed = place_of_mask(row.allowed);
     }
-    return staging_.add(std::span<const SampleRow>(rows_.data(), samples.size()));
+    return last().staging.add(std::span<const SampleRow>(rows_.data(), samples.size()));
   }
 
   // kept: rows of the batch before.
@@ -228,121 +263,68 @@ class Decoder final : public Model {
   }
 
   void upload_batch(const Batch& b) {
-    const int32_t kept = device_batch_.logit_row_count;
-    device_batch_ = {};
+    const int32_t kept = last().batch.logit_row_count;
+    for (Side& s : sides_) s.batch = {};
     check_batch(b, kept);
     slice_begin_ = slice_rows_ = 0;
     if (b.tokens.empty()) return;
-    staging_.reserve(batch_bytes(sampling_bytes(b.samples)));
-    staging_.clear();
-    DeviceBatch& d = device_batch_;
-    d.rows = static_cast<int32_t>(b.tokens.size());
-    d.max_context = b.max_context;
-    d.logit_row_count = static_cast<int32_t>(b.logit_rows.size());
-    d.tokens = staging_.add(b.tokens);
-    d.positions = staging_.add(b.positions);
-    d.logit_rows = staging_.add(b.logit_rows);
-    // What grows from step to step comes last: steps of equal batches then have equal addresses, and a
-    // backend may run them as it ran the one before.
-    for (size_t g = 0; g < cache_.groups().size(); ++g) {
-      d.groups[g].seq_count = static_cast<int32_t>(b.groups[g].seqs.size());
-      d.groups[g].seqs = staging_.add(b.groups[g].seqs);
-      d.groups[g].slots = staging_.add(b.groups[g].slots);
+    const size_t groups = cache_.groups().size();
+    for (Side& s : sides_) {
+      const bool samples = &s == &last();
+      s.staging.reserve(batch_bytes(limits_, groups, samples ? sampling_bytes(b.samples) : 0));
+      s.staging.clear();
+      s.add_rows(b, groups);
+      if (samples) s.batch.samples = add_samples(b.samples);
+      s.add_page_tables(b, groups);
+      s.staging.upload();
     }
-    d.samples = add_samples(b.samples);
-    for (size_t g = 0; g < cache_.groups().size(); ++g)
-      d.groups[g].page_table = staging_.add(b.groups[g].page_table);
-    staging_.upload();
-  }
-
-  // One allocation for all activations.
-  void allocate_workspace() {
-    const Kernels& k = *exec_.kernels;
-    const auto rows = static_cast<size_t>(limits_.max_rows);
-    const auto dim = static_cast<size_t>(config_.dim);
-    const size_t q = static_cast<size_t>(config_.heads) * static_cast<size_t>(config_.head_dim);
-    const size_t kv = static_cast<size_t>(config_.kv_heads) * static_cast<size_t>(config_.head_dim);
-    const auto half = static_cast<size_t>(config_.rope.dim / 2);
-
-    size_t scratch = std::max(
-        k.attention_workspace(cache_.desc(), config_.heads, limits_.max_rows, limits_.max_context),
-        k.sample_workspace(limits_.max_logit_rows, config_.vocab));
-    scratch = std::max(scratch, k.matmul_workspace(weights_.head.desc, limits_.max_logit_rows));
-    for (const LayerWeights& l : weights_.layers)
-      for (const Linear* w : {&l.qkv, &l.out, &l.gate_up, &l.down})
-        scratch = std::max(scratch, k.matmul_workspace(w->desc, limits_.max_rows));
-
-    const struct {
-      float** slot;
-      size_t count;
-    } buffers[] = {
-        {&work_.x, rows * dim},
-        {&work_.h, rows * dim},
-        {&work_.qkv, rows * (q + 2 * kv)},
-        {&work_.attended, rows * q},
-        {&work_.ffn, rows * static_cast<size_t>(config_.ffn_dim)},
-        {&work_.cos, rows * half},
-        {&work_.sin, rows * half},
-        {&work_.logits,
-         static_cast<size_t>(limits_.max_logit_rows) * static_cast<size_t>(config_.vocab)},
-    };
-    size_t bytes = 0;
-    for (const auto& b : buffers) bytes += round_up(b.count * sizeof(float), size_t{256});
-    storage_ = DeviceBuffer(*exec_.device, bytes + scratch);
-    auto* at = storage_.as<std::byte>();
-    for (const auto& b : buffers) {
-      *b.slot = reinterpret_cast<float*>(at);
-      at += round_up(b.count * sizeof(float), size_t{256});
-    }
-    work_.scratch = at;
-    rows_.resize(rows);
-    masks_.reserve(static_cast<size_t>(limits_.max_seqs));
-    results_ = DeviceBuffer(*exec_.device, rows * sizeof(SampleResult));
-    // Room for the best 32 of every row, or for one row of the whole vocabulary.
-    top_ = DeviceBuffer(*exec_.device, std::max(static_cast<size_t>(limits_.max_logit_rows) * 32,
-                                                static_cast<size_t>(config_.vocab)) *
-                                           sizeof(TokenLogprob));
-  }
-
-  void upload_rope() {
-    const RopeFrequencies rope =
-        rope_frequencies(config_.rope, config_.max_position, limits_.max_context);
-    rope_half_ = static_cast<int32_t>(rope.inv_freq.size());
-    rope_scale_ = rope.scale;
-    inv_freq_ = DeviceBuffer(*exec_.device, rope.inv_freq.size() * sizeof(float));
-    exec_.device->upload(inv_freq_.data(), rope.inv_freq.data(), inv_freq_.bytes());
   }
 
   const Config config_;
   const ModelLimits limits_;
-  const Exec exec_;
   KvCache cache_;
   Weights weights_;
-  DeviceBuffer storage_;  // work_ lies in it
-  Workspace work_;
-  DeviceBuffer inv_freq_;  // [rope_half_]
   int32_t rope_half_ = 0;
   float rope_scale_ = 1.0f;
-  Staging staging_;
+  std::vector<Side> sides_;  // [parts]
+  std::vector<float> crossing_;  // [max_rows, dim] from side to side, on the host
   DeviceBuffer results_;         // [max_rows] what the kept rows drew; the next step's tokens may lie here
   DeviceBuffer top_;             // of a slice: the best tokens
   std::vector<SampleRow> rows_;  // [max_rows] on their way to the device
   std::vector<const uint32_t*> masks_;  // host memory, to be taken; at most max_seqs
   DeviceBuffer mask_storage_;           // [max_seqs, mask_bytes()], from the first mask on
-  DeviceBatch device_batch_;
+  // Where there are several sides, a copy for the first, by way of the host.
+  DeviceBuffer drawn_;                        // [max_rows]
+  std::vector<SampleResult> drawn_crossing_;  // [max_rows]
   int32_t slice_begin_ = 0, slice_rows_ = 0;  // of the last logits()
 };
 
 }  // namespace
 
-std::unique_ptr<Model> load_model(std::shared_ptr<Checkpoint> checkpoint, const Exec& exec,
+std::unique_ptr<Model> load_model(std::shared_ptr<Checkpoint> checkpoint, std::span<const Part> parts,
                                   const ModelLimits& limits, LoadProgress* progress) {
-  ops::check_table(*exec.kernels);
   Config config = read_config(*checkpoint);
+  int32_t layers = 0;
+  for (const Part& part : parts) {
+    ops::check_table(*part.exec.kernels);
+    if (part.begin != layers || part.end < layers)
+      fail(Status::internal, "parts: layers ", part.begin, " to ", part.end, " after ", layers);
+    layers = part.end;
+  }
+  if (parts.empty() || layers != config.layers)
+    fail(Status::internal, "parts: ", layers, " of the model's ", config.layers, " layers");
   const Arch* arch = find_arch(config.arch);
   if (!arch) fail(Status::unsupported, checkpoint->path, ": no decoder family named ", config.arch);
-  return std::make_unique<Decoder>(std::move(checkpoint), std::move(config), *arch, exec, limits,
+  ModelLimits of_last = limits;
+  of_last.compute = parts.back().compute;
+  return std::make_unique<Decoder>(std::move(checkpoint), std::move(config), *arch, parts, of_last,
                                    progress);
+}
+
+std::unique_ptr<Model> load_model(std::shared_ptr<Checkpoint> checkpoint, const Exec& exec,
+                                  const ModelLimits& limits, LoadProgress* progress) {
+  const Part all{exec, 0, read_config(*checkpoint).layers, limits.compute};
+  return load_model(std::move(checkpoint), {&all, 1}, limits, progress);
 }
 
 }  // namespace orlop

@@ -4,7 +4,7 @@
 
 namespace orlop {
 
-std::vector<CacheGroup> cache_groups(const Config& config, size_t layer_page_bytes) {
+std::vector<CacheGroup> cache_groups(const Config& config, std::span<const size_t> layer_page_bytes) {
   std::vector<CacheGroup> groups;
   for (int32_t layer = 0; layer < config.layers; ++layer) {
     const bool windowed = config.window > 0 && !config.layer_window.empty() &&
@@ -17,22 +17,47 @@ std::vector<CacheGroup> cache_groups(const Config& config, size_t layer_page_byt
       groups.back().window = window;
     }
     groups[g].layers.push_back(layer);
-    groups[g].page_bytes += layer_page_bytes;
+    groups[g].page_bytes += layer_page_bytes[static_cast<size_t>(layer)];
   }
   return groups;
 }
 
-KvCache::KvCache(const Config& config, const ModelLimits& limits, const Exec& exec)
-    : exec_(exec),
-      desc_{limits.kv_type, config.kv_heads, config.head_dim, limits.page_tokens},
-      layer_page_bytes_(exec.kernels->kv_page_bytes(desc_)),
-      tail_bytes_(exec.kernels->kv_tail_bytes(desc_)),
+std::vector<size_t> layer_page_bytes(const KvDesc& desc, std::span<const Part> parts) {
+  std::vector<size_t> bytes;
+  for (const Part& part : parts)
+    bytes.resize(static_cast<size_t>(part.end), part.exec.kernels->kv_page_bytes(desc));
+  return bytes;
+}
+
+KvCache::KvCache(const Config& config, const ModelLimits& limits, std::span<const Part> parts)
+    : desc_{limits.kv_type, config.kv_heads, config.head_dim, limits.page_tokens},
+      groups_(cache_groups(config, layer_page_bytes(desc_, parts))),
       layer_group_(static_cast<size_t>(config.layers)),
-      layer_pages_(static_cast<size_t>(config.layers)) {
-  groups_ = cache_groups(config, layer_page_bytes_);
-  for (size_t g = 0; g < groups_.size(); ++g)
-    for (const int32_t layer : groups_[g].layers)
-      layer_group_[static_cast<size_t>(layer)] = static_cast<int>(g);
+      layer_pages_(static_cast<size_t>(config.layers)),
+      layer_tails_(static_cast<size_t>(config.layers)) {
+  for (const Part& part : parts) {
+    Side side{part.exec.device,
+              part.begin,
+              part.end,
+              part.exec.kernels->kv_page_bytes(desc_),
+              part.exec.kernels->kv_tail_bytes(desc_),
+              {},
+              {},
+              std::vector<size_t>(groups_.size()),
+              {}};
+    for (size_t g = 0; g < groups_.size(); ++g)
+      for (const int32_t layer : groups_[g].layers) {
+        layer_group_[static_cast<size_t>(layer)] = static_cast<int>(g);
+        side.group_layers[g] += layer >= part.begin && layer < part.end;
+      }
+    sides_.push_back(std::move(side));
+  }
+}
+
+size_t KvCache::seat_bytes() const {
+  size_t bytes = 0;
+  for (const Side& s : sides_) bytes += s.tail_bytes * static_cast<size_t>(s.end - s.begin);
+  return bytes;
 }
 
 void KvCache::allocate(const std::vector<int64_t>& pages, int32_t seats) {
@@ -42,74 +67,98 @@ void KvCache::allocate(const std::vector<int64_t>& pages, int32_t seats) {
   if (seats < 0) fail(Status::internal, "KV cache: ", seats, " seats");
   page_count_ = pages;
   seats_ = seats;
-  tails_ = DeviceBuffer(*exec_.device,
-                        checked_mul(static_cast<size_t>(seats), seat_bytes(), "KV tails' bytes"));
-  pools_.clear();
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    const size_t layer_bytes =
-        checked_mul(static_cast<size_t>(pages[g]), layer_page_bytes_, "KV cache bytes");
-    pools_.emplace_back(*exec_.device,
-                        checked_mul(layer_bytes, groups_[g].layers.size(), "KV cache bytes"));
-    auto* base = pools_.back().as<unsigned char>();
-    for (size_t i = 0; i < groups_[g].layers.size(); ++i)
-      layer_pages_[static_cast<size_t>(groups_[g].layers[i])] = base + i * layer_bytes;
+  for (Side& s : sides_) {
+    const size_t tails = checked_mul(static_cast<size_t>(seats), s.tail_bytes, "KV tails' bytes");
+    s.tails = DeviceBuffer(
+        *s.device, checked_mul(tails, static_cast<size_t>(s.end - s.begin), "KV tails' bytes"));
+    for (int32_t layer = s.begin; layer < s.end; ++layer)
+      layer_tails_[static_cast<size_t>(layer)] =
+          s.tail_bytes ? s.tails.as<unsigned char>() + static_cast<size_t>(layer - s.begin) * tails
+                       : nullptr;
+    s.pools.clear();
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      checked_mul(static_cast<size_t>(pages[g]), s.page_bytes, "KV cache bytes");
+      s.pools.emplace_back(*s.device,
+                           checked_mul(layer_bytes(s, g), s.group_layers[g], "KV cache bytes"));
+      auto* at = s.pools.back().as<unsigned char>();
+      for (const int32_t layer : groups_[g].layers) {
+        if (layer < s.begin || layer >= s.end) continue;
+        layer_pages_[static_cast<size_t>(layer)] = at;
+        at += layer_bytes(s, g);
+      }
+    }
   }
+}
+
+void KvCache::check_page(int group, int32_t page) const {
+  if (group < 0 || static_cast<size_t>(group) >= page_count_.size() || page < 0 ||
+      page >= page_count_[static_cast<size_t>(group)])
+    fail(Status::internal, "KV cache: page ", page, " of group ", group, " does not exist");
 }
 
 template <class Each>
 void KvCache::each_layer(int group, int32_t page, const Each& each) {
-  if (group < 0 || static_cast<size_t>(group) >= pools_.size() || page < 0 ||
-      page >= page_count_[static_cast<size_t>(group)])
-    fail(Status::internal, "KV cache: page ", page, " of group ", group, " does not exist");
-  size_t at = 0;  // on the host
-  for (int32_t layer : groups_[static_cast<size_t>(group)].layers) {
-    each(static_cast<unsigned char*>(pages(layer)) + static_cast<size_t>(page) * layer_page_bytes_,
-         at);
-    at += layer_page_bytes_;
-  }
+  check_page(group, page);
+  const auto g = static_cast<size_t>(group);
+  for (const Side& s : sides_)
+    for (size_t i = 0; i < s.group_layers[g]; ++i)
+      each(s, page_in_first(s, g, page) + i * layer_bytes(s, g));
 }
 
 void KvCache::poison(int group, int32_t page) {
-  each_layer(group, page,
-             [&](unsigned char* at, size_t) { exec_.device->fill(at, 0xff, layer_page_bytes_); });
+  each_layer(group, page, [](const Side& s, unsigned char* at) {
+    s.device->fill(at, 0xff, s.page_bytes);
+  });
 }
 
 void KvCache::copy_page(int group, int32_t from, int32_t to) {
-  each_layer(group, from, [](unsigned char*, size_t) {});  // that it exists
+  check_page(group, from);
   if (from == to) return;
-  const auto distance =
-      (static_cast<ptrdiff_t>(from) - to) * static_cast<ptrdiff_t>(layer_page_bytes_);
-  each_layer(group, to, [&](unsigned char* at, size_t) {
-    exec_.device->copy(at, at + distance, layer_page_bytes_);
+  const ptrdiff_t distance = static_cast<ptrdiff_t>(from) - to;
+  each_layer(group, to, [&](const Side& s, unsigned char* at) {
+    s.device->copy(at, at + distance * static_cast<ptrdiff_t>(s.page_bytes), s.page_bytes);
   });
 }
 
 void KvCache::read_page(int group, int32_t page, void* host) {
-  unsigned char* first = nullptr;
-  each_layer(group, page, [&](unsigned char* at, size_t offset) {
-    if (offset == 0) first = at;
-  });
+  check_page(group, page);
   const auto g = static_cast<size_t>(group);
-  reads_[host] = exec_.device->download_rows_later(
-      host, first, groups_[g].layers.size(), layer_page_bytes_,
-      static_cast<size_t>(page_count_[g]) * layer_page_bytes_);
+  auto* to = static_cast<unsigned char*>(host);
+  for (Side& s : sides_) {
+    if (s.group_layers[g] == 0) continue;
+    s.reads[host] = s.device->download_rows_later(to, page_in_first(s, g, page), s.group_layers[g],
+                                                  s.page_bytes, layer_bytes(s, g));
+    to += s.group_layers[g] * s.page_bytes;
+  }
 }
 
 void KvCache::write_page(int group, int32_t page, const void* host) {
-  if (const auto read = reads_.find(host); read != reads_.end()) exec_.device->wait(read->second);
-  each_layer(group, page, [&](unsigned char* at, size_t offset) {
-    exec_.device->upload(at, static_cast<const unsigned char*>(host) + offset, layer_page_bytes_);
-  });
+  check_page(group, page);
+  const auto g = static_cast<size_t>(group);
+  const auto* from = static_cast<const unsigned char*>(host);
+  for (Side& s : sides_) {
+    if (s.group_layers[g] == 0) continue;
+    if (const auto read = s.reads.find(host); read != s.reads.end()) s.device->wait(read->second);
+    s.device->upload_rows(page_in_first(s, g, page), from, s.group_layers[g], s.page_bytes, layer_bytes(s, g));
+    from += s.group_layers[g] * s.page_bytes;
+  }
+}
+
+void KvCache::synced() {
+  for (Side& s : sides_) s.reads.clear();
 }
 
 void KvCache::copy_seat(int32_t from, int32_t to) {
   if (from < 0 || from >= seats_ || to < 0 || to >= seats_)
     fail(Status::internal, "KV cache: seat ", from, " or ", to, " is none of ", seats_);
-  if (tail_bytes_ == 0 || from == to) return;
-  for (size_t layer = 0; layer < layer_pages_.size(); ++layer) {
-    auto* base = static_cast<unsigned char*>(tails(static_cast<int32_t>(layer)));
-    exec_.device->copy(base + static_cast<size_t>(to) * tail_bytes_,
-                       base + static_cast<size_t>(from) * tail_bytes_, tail_bytes_);
+  if (from == to) return;
+  for (const Side& s : sides_) {
+    if (s.tail_bytes == 0) continue;
+    for (int32_t layer = s.begin; layer < s.end; ++layer) {
+      auto* base = static_cast<unsigned char*>(tails(layer));
+      s.device->copy(base + static_cast<size_t>(to) * s.tail_bytes,
+                     base + static_cast<size_t>(from) * s.tail_bytes, s.tail_bytes);
+    }
   }
 }
 

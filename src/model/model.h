@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,15 @@ struct WeightFacts {
 struct LoadProgress {
   std::atomic<uint64_t> bytes_done{0}, bytes_total{0};
   std::atomic<bool> cancel{false};  // set by the caller: load ends with Error(cancelled)
+};
+
+// Layers [begin, end) of a model, and where they run. A model has one part, or several that follow one another:
+// the first looks the tokens up as well; the last has the last norm, the head and the sampling, and may be without
+// layers. Hidden states go from part to part through the host, once a step.
+struct Part {
+  Exec exec;  // outlives the model
+  int32_t begin = 0, end = 0;
+  Compute compute = Compute::bf16;
 };
 
 // One kind of cache: the layers that share page tables.
@@ -73,8 +83,8 @@ class Model {
   // Uploads the batch, once; runs all layers over it and keeps the final hidden rows of
   // batch.logit_rows.
   virtual void forward(const Batch& batch) = 0;
-  // Logits of kept rows [begin, begin + count), count <= max_logit_rows; device memory
-  // [count, vocab], valid until the next call.
+  // Logits of kept rows [begin, begin + count), count <= max_logit_rows; memory of the last part's
+  // device [count, vocab], valid until the next call.
   virtual const float* logits(int32_t begin, int32_t count) = 0;
   // Uploads the masks that batch.samples name (SampleRow::allowed). Between forward() and the first
   // sample(): the host memory they point to is read here, no earlier.
@@ -98,8 +108,11 @@ class Model {
   }
 };
 
-// exec must outlive the model.
+// All of the model in one place, computed as the limits say. exec must outlive the model.
 std::unique_ptr<Model> load_model(std::shared_ptr<Checkpoint> checkpoint, const Exec& exec,
+                                  const ModelLimits& limits, LoadProgress* progress);
+// In parts, computed as each says. A model of several parts is not asynchronous.
+std::unique_ptr<Model> load_model(std::shared_ptr<Checkpoint> checkpoint, std::span<const Part> parts,
                                   const ModelLimits& limits, LoadProgress* progress);
 
 }  // namespace orlop

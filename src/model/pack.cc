@@ -148,7 +148,7 @@ class PackPlan::Runner {
     // Taking a gigabyte out of the page tables takes a while, in which the others go on.
     for (const Piece& piece : m.pieces)
       each_tensor(piece, [&](const FileTensor& t) {
-        t.file->drop(t.data);
+        if (!piece.read_again) t.file->drop(t.data);
         if (progress_) progress_->bytes_done += t.data.size();
       });
   }
@@ -164,16 +164,17 @@ class PackPlan::Runner {
   std::exception_ptr error_;
 };
 
+uint64_t PackPlan::file_bytes() const {
+  uint64_t total = 0;
+  for (const Vector& v : vectors_)
+    for (const Piece& p : v.pieces) total += p.tensor->data.size();
+  for (const Matrix& m : matrices_)
+    for (const Piece& p : m.pieces)
+      each_tensor(p, [&](const FileTensor& t) { total += t.data.size(); });
+  return total;
+}
+
 void PackPlan::run(unsigned char* storage, const Exec& exec, LoadProgress* progress) {
-  if (progress) {
-    uint64_t total = 0;
-    for (const Vector& v : vectors_)
-      for (const Piece& p : v.pieces) total += p.tensor->data.size();
-    for (const Matrix& m : matrices_)
-      for (const Piece& p : m.pieces)
-        each_tensor(p, [&](const FileTensor& t) { total += t.data.size(); });
-    progress->bytes_total = total;
-  }
   for (const Matrix& m : matrices_) m.linear->packed = storage + m.offset;
   Runner(*this, exec, progress).run();
   exec.device->loaded();

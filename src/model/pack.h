@@ -21,6 +21,7 @@ class PackPlan {
     const std::vector<int32_t>* row_map;  // file row of each packed row, or null
     const QuantRows* quant = nullptr;     // kept by keep()
     std::vector<const FileTensor*> read_by_quant;
+    bool read_again = false;  // by another plan: its tensors stay in memory
   };
 
   // The pieces' rows one after another, as float32. *slot is set by run().
@@ -34,6 +35,7 @@ class PackPlan {
   const QuantRows* keep(std::unique_ptr<QuantRows> rows);
 
   size_t bytes() const { return bytes_; }
+  uint64_t file_bytes() const;  // that run() reads: what it adds to bytes_done
 
   // Packs everything into storage (bytes() of device memory) on exec.threads threads.
   void run(unsigned char* storage, const Exec& exec, LoadProgress* progress);

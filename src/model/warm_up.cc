@@ -46,6 +46,7 @@ class Arrays {
     b.logit_rows = logit_rows_;
     b.samples = samples_;
     b.max_context = seqs_.empty() ? 0 : seqs_.front().rows;
+    b.last_part_only = true;
     return b;
   }
 

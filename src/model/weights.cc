@@ -39,7 +39,7 @@ bool is_derived(std::string_view name) {
 }
 
 // One part of a linear layer: slot, rows, and the order of its rows in the file.
-struct Part {
+struct LinearPart {
   SlotName slot;
   int64_t rows;
   const std::vector<int32_t>* row_map;
@@ -47,14 +47,14 @@ struct Part {
 
 class Builder {
  public:
-  Builder(const Checkpoint& checkpoint, const Config& config, const Arch& arch, Compute compute,
-          const QuantOptions& quant, const Exec& exec)
+  Builder(const Checkpoint& checkpoint, const Config& config, const Arch& arch,
+          std::span<const Part> parts, const QuantOptions& quant)
       : checkpoint_(checkpoint),
         config_(config),
         arch_(arch),
-        compute_(compute),
+        parts_(parts),
         quant_(quant),
-        exec_(exec),
+        plans_(parts.size()),
         scheme_(QuantScheme::open(checkpoint)) {
     gguf_ = checkpoint.kind == Checkpoint::Kind::gguf;
     check_options();
@@ -67,20 +67,23 @@ class Builder {
   Weights build(LoadProgress* progress) {
     Weights w;
     w.layers.resize(static_cast<size_t>(config_.layers));
-    const bool tied = head_is_tied();
+    const bool tied = head_is_tied(), shared = tied && parts_.size() == 1;
     const int64_t dim = config_.dim;
     lookup_ = true;
+    read_again_ = tied && !shared;
     add_linear(w.embed, {{embed_name, config_.vocab, nullptr}}, dim,
                // Untied rows are only looked up, never multiplied: keep their exact values.
                Glu::none, tied ? head_compute() : Compute::fp32, false);
-    lookup_ = false;
-    for (int32_t i = 0; i < config_.layers; ++i) add_layer(w.layers[static_cast<size_t>(i)], i);
+    lookup_ = read_again_ = false;
+    for (; part_ < parts_.size(); ++part_)
+      for (int32_t i = here().begin; i < here().end; ++i) add_layer(w.layers[static_cast<size_t>(i)], i);
     layer_ = -1;
+    part_ = parts_.size() - 1;
     add_vector(w.final_norm, final_norm_name, ".weight", dim, nullptr);
     lookup_ = true;
-    if (!tied)
-      add_linear(w.head, {{head_name, config_.vocab, nullptr}}, dim, Glu::none, head_compute(),
-                 false);
+    if (!shared)
+      add_linear(w.head, {{tied ? embed_name : head_name, config_.vocab, nullptr}}, dim, Glu::none,
+                 head_compute(), false);
     refuse_leftovers(tied);
     if (quant_.kind == QuantOptions::Kind::dynamic && !quantized_any_)
       fail(Status::invalid_argument, "quant: ", checkpoint_.path,
@@ -90,14 +93,22 @@ class Builder {
     facts_.quant = scheme_ ? scheme_->summary() : dynamic_summary();
     w.facts = facts_;
 
-    w.bytes = plan_.bytes();
-    try {
-      w.storage = DeviceBuffer(*exec_.device, w.bytes);
-    } catch (const Error& e) {
-      fail(e.status(), checkpoint_.path, ": ", w.bytes, " bytes of weights: ", e.text());
+    uint64_t file_bytes = 0;
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const size_t bytes = plans_[i].bytes();
+      try {
+        w.storage.emplace_back(*parts_[i].exec.device, bytes);
+      } catch (const Error& e) {
+        fail(e.status(), checkpoint_.path, ": ", bytes, " bytes of weights",
+             parts_.size() > 1 ? cat(" on ", parts_[i].exec.device->name()) : "", ": ", e.text());
+      }
+      w.bytes += bytes;
+      file_bytes += plans_[i].file_bytes();
     }
-    plan_.run(w.storage.as<unsigned char>(), exec_, progress);
-    if (tied) w.head = w.embed;
+    if (progress) progress->bytes_total = file_bytes;
+    for (size_t i = 0; i < parts_.size(); ++i)
+      plans_[i].run(w.storage[i].as<unsigned char>(), parts_[i].exec, progress);
+    if (shared) w.head = w.embed;
     return w;
   }
 
@@ -118,8 +129,8 @@ class Builder {
     add_vector(l.ffn_norm, ffn_norm_name, ".weight", dim, nullptr);
     const int64_t ffn = config_.ffn_dim;
     add_linear(l.gate_up, {{gate_name, ffn, nullptr}, {up_name, ffn, nullptr}}, dim,
-               config_.activation, compute_, config_.mlp_bias);
-    add_linear(l.down, {{down_name, dim, nullptr}}, ffn, Glu::none, compute_, config_.mlp_bias);
+               config_.activation, here().compute, config_.mlp_bias);
+    add_linear(l.down, {{down_name, dim, nullptr}}, ffn, Glu::none, here().compute, config_.mlp_bias);
   }
 
   void check_options() const {
@@ -146,11 +157,14 @@ class Builder {
   // (a quarter of the layers' products) it is 0.048. Of int8 weights per channel with one activation
   // scale per token it is 0.152 instead of 0.191, and perplexity rises by 1.9 % instead of 4.1 %.
   Compute attention_compute() const {
-    return compute_ == Compute::int8 || compute_ == Compute::a8 ? Compute::bf16 : compute_;
+    const Compute c = here().compute;
+    return c == Compute::int8 || c == Compute::a8 ? Compute::bf16 : c;
   }
 
   // Logits are the last to be rounded, and no layer repairs them.
-  Compute head_compute() const { return compute_ == Compute::a8 ? Compute::bf16 : compute_; }
+  Compute head_compute() const {
+    return here().compute == Compute::a8 ? Compute::bf16 : here().compute;
+  }
 
   static const std::vector<int32_t>* map(const std::vector<int32_t>& m) {
     return m.empty() ? nullptr : &m;
@@ -189,12 +203,15 @@ class Builder {
     return s + "]";
   }
 
+  const Part& here() const { return parts_[part_]; }
+  PackPlan& plan() { return plans_[part_]; }
+
   void add_vector(float*& slot, const SlotName& name, const char* suffix, int64_t n,
                   const std::vector<int32_t>* row_map) {
-    plan_.add_vector(&slot, n, {{&need(tensor_name(name, suffix), {n}), n, row_map, nullptr, {}}});
+    plan().add_vector(&slot, n, {{&need(tensor_name(name, suffix), {n}), n, row_map, nullptr, {}}});
   }
 
-  void add_linear(Linear& linear, std::initializer_list<Part> parts, int64_t k, Glu glu,
+  void add_linear(Linear& linear, std::initializer_list<LinearPart> parts, int64_t k, Glu glu,
                   Compute compute, bool with_bias) {
     LinearDesc& d = linear.desc;
     d.k = k;
@@ -202,7 +219,7 @@ class Builder {
     d.compute = compute;
     std::vector<PackPlan::Piece> rows, biases;
     std::vector<int32_t> k_map;
-    for (const Part& part : parts) {
+    for (const LinearPart& part : parts) {
       std::vector<int32_t> order;
       rows.push_back(piece_of(part, d, order));
       if (d.part_count == 1) {
@@ -219,26 +236,26 @@ class Builder {
       else if (const FileTensor* extra = checkpoint_.find(bias))
         refuse_bias(*extra);
     }
-    if (!k_map.empty()) plan_.add_indices(&d.k_map, std::move(k_map));
+    if (!k_map.empty()) plan().add_indices(&d.k_map, std::move(k_map));
     ops::check_linear(d, tensor_name(parts.begin()->slot, ".weight").c_str());
-    plan_.add_linear(&linear, exec_, std::move(rows));
+    plan().add_linear(&linear, here().exec, std::move(rows));
     if (with_bias)
-      plan_.add_vector(&linear.bias, glu == Glu::none ? d.n() : 2 * d.n(), std::move(biases));
+      plan().add_vector(&linear.bias, glu == Glu::none ? d.n() : 2 * d.n(), std::move(biases));
   }
 
   // Where one part's weights come from; fills its type, rows and group in d, and the order of k.
-  PackPlan::Piece piece_of(const Part& part, LinearDesc& d, std::vector<int32_t>& order) {
+  PackPlan::Piece piece_of(const LinearPart& part, LinearDesc& d, std::vector<int32_t>& order) {
     const int at = d.part_count++;
     d.part_n[at] = part.rows;
     const std::string module = tensor_name(part.slot, "");
-    PackPlan::Piece piece{nullptr, part.rows, part.row_map, nullptr, {}};
+    PackPlan::Piece piece{nullptr, part.rows, part.row_map, nullptr, {}, read_again_};
     if (scheme_ && scheme_->holds(module)) {
       QuantMatrix m = scheme_->matrix(module, part.rows, d.k);
       for (const FileTensor* t : m.tensors) used_.insert(t->name);
       d.type[at] = m.type;
       d.group[at] = m.group;
       order = std::move(m.k_map);
-      piece.quant = plan_.keep(std::move(m.rows));
+      piece.quant = plan().keep(std::move(m.rows));
       piece.read_by_quant = std::move(m.tensors);
     } else {
       if (const FileTensor* packed = scheme_ ? nullptr : checkpoint_.find(module + ".qweight"))
@@ -257,7 +274,7 @@ class Builder {
         d.type[at] = lookup_ && quant_.bits == 4 ? FileType::w8
                                                  : quantized_type(quant_.bits, quant_.symmetric);
         d.group[at] = quant_.group < d.k ? quant_.group : 0;
-        piece.quant = plan_.keep(quantize_rows(t, d.k, d.type[at], d.group[at]));
+        piece.quant = plan().keep(quantize_rows(t, d.k, d.type[at], d.group[at]));
         piece.read_by_quant = {&t};
         quantized_any_ = true;
       }
@@ -295,26 +312,26 @@ class Builder {
   const Checkpoint& checkpoint_;
   const Config& config_;
   const Arch& arch_;
-  const Compute compute_;
+  const std::span<const Part> parts_;
   const QuantOptions& quant_;
-  const Exec& exec_;
+  std::vector<PackPlan> plans_;  // [parts_]
+  size_t part_ = 0;              // whose weights are added
   const std::unique_ptr<QuantScheme> scheme_;  // null: weights are as their tensors' types say
   bool gguf_ = false;
   bool lookup_ = false;  // the embedding and the head
+  bool read_again_ = false;
   bool quantized_any_ = false;
   WeightFacts facts_;
   int32_t layer_ = -1;
   std::vector<int32_t> q_map_, k_map_;
   std::unordered_set<std::string> used_;
-  PackPlan plan_;
 };
 
 }  // namespace
 
 Weights load_weights(const Checkpoint& checkpoint, const Config& config, const Arch& arch,
-                     Compute compute, const QuantOptions& quant, const Exec& exec,
-                     LoadProgress* progress) {
-  return Builder(checkpoint, config, arch, compute, quant, exec).build(progress);
+                     std::span<const Part> parts, const QuantOptions& quant, LoadProgress* progress) {
+  return Builder(checkpoint, config, arch, parts, quant).build(progress);
 }
 
 }  // namespace orlop

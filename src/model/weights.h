@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,19 +35,18 @@ struct Weights {
   Linear embed;            // [vocab, dim]
   std::vector<LayerWeights> layers;
   float* final_norm = nullptr;  // [dim]
-  Linear head;             // [vocab, dim]; shares embed's memory when tied
+  Linear head;             // [vocab, dim]; shares embed's memory when tied and there is one part
 
-  DeviceBuffer storage;    // everything above lies in it
+  std::vector<DeviceBuffer> storage;  // a part's; everything above lies in them
   size_t bytes = 0;
   WeightFacts facts;
 };
 
 // Checks that every tensor that the family needs is there with the right shape and that nothing is
-// left over; then packs on exec.threads threads, giving mapped file pages back as it goes.
+// left over; then packs part after part on the part's threads, giving mapped file pages back as it goes.
 // Error(bad_format | unsupported) names file, tensor and reason; Error(invalid_argument) options that
 // the checkpoint contradicts; Error(cancelled) when asked.
 Weights load_weights(const Checkpoint& checkpoint, const Config& config, const Arch& arch,
-                     Compute compute, const QuantOptions& quant, const Exec& exec,
-                     LoadProgress* progress);
+                     std::span<const Part> parts, const QuantOptions& quant, LoadProgress* progress);
 
 }  // namespace orlop

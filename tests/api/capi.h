@@ -74,15 +74,18 @@ static inline int64_t now_us(void) {
   return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-/* ORLOP_TEST_DEVICE, if set, names the device that test engines run on. */
+/* ORLOP_TEST_DEVICE, if set, names the device that test engines run on; ORLOP_TEST_GPU_LAYERS how many layers are
+ * there, the others on the processor. */
 static orlop_engine* engine_of(const char* json) {
   orlop_engine* e = NULL;
   orlop_error err;
   char placed[4096];
-  const char* device = getenv("ORLOP_TEST_DEVICE");
+  const char *device = getenv("ORLOP_TEST_DEVICE"), *layers = getenv("ORLOP_TEST_GPU_LAYERS");
   new_error(&err);
   if (device && *device) {
-    snprintf(placed, sizeof placed, "{\"device\": \"%s\", %s", device, strchr(json, '{') + 1);
+    const int split = layers && *layers;
+    snprintf(placed, sizeof placed, "{\"device\": \"%s\"%s%s, %s", device, split ? ", \"n_gpu_layers\": " : "",
+             split ? layers : "", strchr(json, '{') + 1);
     json = placed;
   }
   if (orlop_engine_create(json, strlen(json), &e, &err) != ORLOP_OK) {

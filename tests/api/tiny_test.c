@@ -81,6 +81,10 @@ static void configuration(void) {
       {"{\"model\": \"x\", \"chunked_prefill\": \"no\"}", ORLOP_E_INVALID_ARGUMENT,
        "chunked_prefill: must be true or false"},
       {"{\"model\": \"x\", \"device\": \"abacus\"}", ORLOP_E_NOT_FOUND, "abacus"},
+      {"{\"model\": \"x\", \"n_gpu_layers\": -1}", ORLOP_E_INVALID_ARGUMENT, "n_gpu_layers: must be"},
+      {"{\"model\": \"x\", \"n_gpu_layers\": \"all\"}", ORLOP_E_INVALID_ARGUMENT, "n_gpu_layers: must be"},
+      {"{\"model\": \"" TINY "llama\", \"n_gpu_layers\": 1}", ORLOP_E_INVALID_ARGUMENT,
+       "n_gpu_layers: 1 layers on a GPU, and device is \"cpu\""},
       {"{\"model\": \"" TINY "llama\", \"max_context\": 513}", ORLOP_E_INVALID_ARGUMENT,
        "max_context: 513 is more than the model's 512"},
       {"{\"model\": \"" TINY "llama\", \"kv_bytes\": 100}", ORLOP_E_INVALID_ARGUMENT,
@@ -416,6 +420,45 @@ static void facts(void) {
   CHECK(json == NULL);
 }
 
+/* The first layers on the processor, the others on the device: the same tokens, whether or not the next step is begun
+ * before they are known here. */
+static void layers_on_the_processor(void) {
+  static const char* named[] = {"0", "1", "2", "3", "99"};
+  static const int above[] = {0, 1, 2, 3, 3};
+  const char* device = getenv("ORLOP_TEST_DEVICE");
+  orlop_generate_params p = params_of(prompt, 6);
+  size_t i;
+  int ahead;
+  if (!device || !*device || !strcmp(device, "cpu")) device = "guard";
+  p.temperature = 0;
+  p.max_tokens = 40;
+  p.flags = ORLOP_GENERATE_IGNORE_EOS;
+  for (i = 0; i < 5; ++i)
+    for (ahead = 0; ahead < 2; ++ahead) {
+      orlop_engine* e = NULL;
+      orlop_buffer* info = NULL;
+      const char *text, *processor;
+      char json[1024], words[64];
+      snprintf(json, sizeof json,
+               "{\"model\": \"" TINY "llama\", \"compute\": \"fp32\", \"threads\": 2, \"kv_bytes\": 4000000, "
+               "\"debug_poison\": true, \"device\": \"%s\", \"n_gpu_layers\": %s, \"debug_run_ahead\": %s}",
+               device, named[i], ahead ? "true" : "false");
+      CHECK(orlop_engine_create(json, strlen(json), &e, NULL) == ORLOP_OK);
+      if (!e) return;
+      CHECK(orlop_engine_info(e, &info, NULL) == ORLOP_OK);
+      text = orlop_buffer_data(info, NULL);
+      snprintf(words, sizeof words, "\"n_gpu_layers\": %d", above[i]);
+      CHECK(strstr(text, words));
+      processor = strstr(text, "\"processor\": {");
+      snprintf(words, sizeof words, "\"layers\": %d", 3 - above[i]);
+      CHECK(above[i] == 3 ? !processor : processor && strstr(processor, words));
+      orlop_buffer_release(info);
+      run(e, &p, i || ahead ? &b : &a);
+      if (i || ahead) CHECK(a.n == 40 && b.n == 40 && !memcmp(a.tokens, b.tokens, 40 * 4));
+      orlop_engine_release(e);
+    }
+}
+
 int main(int argc, char** argv) {
   RUN(library);
   RUN(configuration);
@@ -428,6 +471,7 @@ int main(int argc, char** argv) {
   RUN(seeds);
   RUN(facts);
   orlop_engine_release(llama);
+  RUN(layers_on_the_processor);
   RUN(same_bits);
   RUN(goldens);
   return close_tests();

@@ -56,13 +56,33 @@ inline std::string test_device() {
   return named && *named ? named : "cpu";
 }
 
+// A model in two parts: the last `above` layers where the test runs, those before them on `lower`.
+struct Split {
+  int32_t above = -1;  // below 0: in one part
+  std::string lower = "cpu";
+};
+
+// ORLOP_TEST_GPU_LAYERS, as n_gpu_layers: the layers before those run on the processor.
+inline Split test_split() {
+  const char* named = std::getenv("ORLOP_TEST_GPU_LAYERS");
+  return {.above = named && *named ? std::atoi(named) : -1};
+}
+
 struct LoadedModel {
-  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Backend> backend, lower;
   std::unique_ptr<Model> model;
 };
 
+inline std::unique_ptr<Model> load_in_parts(std::shared_ptr<Checkpoint> checkpoint, Backend& upper, Backend& lower,
+                                            int32_t above, const ModelLimits& limits) {
+  const int32_t layers = read_config(*checkpoint).layers, below = std::max(0, layers - above);
+  const Part parts[] = {{lower.exec(), 0, below, limits.compute}, {upper.exec(), below, layers, limits.compute}};
+  return load_model(std::move(checkpoint), parts, limits, nullptr);
+}
+
 inline LoadedModel load(const std::string& path, Compute compute, KvType kv, int threads = 2,
-                        int32_t max_rows = 128, const std::string& device = test_device()) {
+                        int32_t max_rows = 128, const std::string& device = test_device(),
+                        const Split& split = test_split(), LoadMode mode = LoadMode::mmap) {
   LoadedModel m;
   m.backend = make_backend({.device = device, .threads = threads});
   ModelLimits limits;
@@ -72,7 +92,13 @@ inline LoadedModel load(const std::string& path, Compute compute, KvType kv, int
   limits.max_logit_rows = 32;
   limits.kv_type = kv;
   limits.compute = compute;
-  m.model = load_model(Checkpoint::open(path, LoadMode::mmap), m.backend->exec(), limits, nullptr);
+  const auto checkpoint = Checkpoint::open(path, mode);
+  if (split.above < 0) {
+    m.model = load_model(checkpoint, m.backend->exec(), limits, nullptr);
+  } else {
+    m.lower = make_backend({.device = split.lower, .threads = threads});
+    m.model = load_in_parts(checkpoint, *m.backend, *m.lower, split.above, limits);
+  }
   m.model->allocate_cache(std::vector<int64_t>(m.model->groups().size(), 300));
   for (size_t g = 0; g < m.model->groups().size(); ++g)
     for (int32_t p = 0; p < 300; ++p) m.model->poison_page(static_cast<int>(g), p);

@@ -84,9 +84,10 @@ std::string test_device() {
   return named && *named ? named : "cpu";
 }
 
-// An engine over a model; members end from the last to the first.
+// An engine over a model; members end from the last to the first. ORLOP_TEST_GPU_LAYERS, if set: of the model's
+// layers so many run on the test's device, those before them on the processor.
 struct Running {
-  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Backend> backend, processor;
   std::unique_ptr<Model> model;
   std::unique_ptr<Engine> engine;
 
@@ -95,8 +96,15 @@ struct Running {
     s.limits.compute = c.compute;
     s.limits.kv_type = c.kv;
     s.limits.quant = c.quant;
-    model =
-        load_model(Checkpoint::open(c.path, LoadMode::read), backend->exec(), s.limits, nullptr);
+    const auto checkpoint = Checkpoint::open(c.path, LoadMode::read);
+    if (const char* above = std::getenv("ORLOP_TEST_GPU_LAYERS"); above && *above) {
+      processor = make_backend({.threads = s.threads});
+      const int32_t layers = read_config(*checkpoint).layers, below = std::max(0, layers - std::atoi(above));
+      const Part parts[] = {{processor->exec(), 0, below, c.compute}, {backend->exec(), below, layers, c.compute}};
+      model = load_model(checkpoint, parts, s.limits, nullptr);
+    } else {
+      model = load_model(checkpoint, backend->exec(), s.limits, nullptr);
+    }
     s.options.pages.assign(model->groups().size(), pages);
     s.options.poison = true;
     model->allocate_cache(s.options.pages);

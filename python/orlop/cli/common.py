@@ -159,7 +159,7 @@ _engine: dict[str, dict[str, Any]] = {
     "kv_dtype": {"help": "what the KV cache stores: bf16, fp16, int8, uint4 or fp32"},
     "kv_bytes": {"type": positive, "help": "bytes of the KV cache"},
     "kv_fraction": {"type": number(0, 1, "above 0, at most 1"), "help": "or its part of the memory that is left"},
-    "n_gpu_layers": {"type": integer(0, 2**31 - 1), "help": "cuda: layers on the GPU; for now all of them"},
+    "n_gpu_layers": {"type": integer(0, 2**31 - 1), "help": "cuda: layers on the GPU, the others on the processor; default: all"},
     "block_size": {"type": positive, "help": "tokens a KV page"},
     "deterministic": {
         "type": yes_or_no,
@@ -316,6 +316,11 @@ def facts(info: dict[str, Any], seconds: float) -> list[str]:
         f"{megabytes(info['weight_bytes'])} of weights ({', '.join(info['weights'])}"
         + (")" if info["quant"] == "none" else f"; {info['quant']})"),
         f"kernels  {info['kernels']}; compute {info['compute']} ({info['compute_why']})",
+        *(
+            f"         {first['layers']} of {info['layers']} layers on {first['kernels']}; compute {first['compute']}"
+            for first in [info.get("processor")]
+            if first
+        ),
         f"threads  {info['threads']} ({info['threads_why']})",
         f"KV cache {kv['tokens']} tokens of {kv['dtype']}, {megabytes(kv['bytes'])} ({kv['why']}); "
         f"context {limits['request_tokens']}",

@@ -193,6 +193,7 @@ class GuardBackend final : public Backend {
     return cat("guard: reference kernels over memory that nothing else can touch, ", pool_.size(),
                pool_.size() == 1 ? " thread (" : " threads (", why_, ")");
   }
+  bool beside_processor() const override { return true; }  // as a GPU's: for tests
   const DeviceCounters* counters() const override { return &device_.counters(); }
 
  private:
