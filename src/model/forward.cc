@@ -98,9 +98,10 @@ class Decoder final : public Model {
       const Step step = step_on(s);
       const bool first = &s == &sides_.front();
       if (!first && !batch.last_part_only) take_over(s, (&s)[-1]);
-      ops::rope_table(s.exec, {.positions = s.batch.positions, .inv_freq = s.inv_freq.as<float>(),
-                               .scale = rope_scale_, .rows = s.batch.rows, .half = rope_half_,
-                               .cos = s.work.cos, .sin = s.work.sin});
+      if (s.begin < s.end)
+        ops::rope_table(s.exec, {.positions = s.batch.positions, .inv_freq = s.inv_freq.as<float>(),
+                                 .scale = rope_scale_, .rows = s.batch.rows, .half = rope_half_,
+                                 .cos = s.work.cos, .sin = s.work.sin});
       if (first)
         ops::embed(s.exec, {.desc = &weights_.embed.desc, .packed = weights_.embed.packed,
                             .ids = s.batch.tokens, .scale = 1.0f, .out = s.work.x,

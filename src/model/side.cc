@@ -29,8 +29,11 @@ Side::Side(const Part& part, bool last, const Config& config, const ModelLimits&
   const size_t kv = static_cast<size_t>(config.kv_heads) * static_cast<size_t>(config.head_dim);
   const auto half = static_cast<size_t>(config.rope.dim / 2);
   const auto logit_rows = static_cast<size_t>(last ? limits.max_logit_rows : 0);
+  const size_t layer_rows = begin < end ? rows : 0;
 
-  size_t scratch = k.attention_workspace(cache.desc(), config.heads, limits.max_rows, limits.max_context);
+  size_t scratch = 0;
+  if (layer_rows)
+    scratch = k.attention_workspace(cache.desc(), config.heads, limits.max_rows, limits.max_context);
   if (last) {
     scratch = std::max(scratch, k.sample_workspace(limits.max_logit_rows, config.vocab));
     scratch = std::max(scratch, k.matmul_workspace(weights.head.desc, limits.max_logit_rows));
@@ -48,11 +51,11 @@ Side::Side(const Part& part, bool last, const Config& config, const ModelLimits&
   } buffers[] = {
       {&work.x, rows * dim},
       {&work.h, rows * dim},
-      {&work.qkv, rows * (q + 2 * kv)},
-      {&work.attended, rows * q},
-      {&work.ffn, rows * static_cast<size_t>(config.ffn_dim)},
-      {&work.cos, rows * half},
-      {&work.sin, rows * half},
+      {&work.qkv, layer_rows * (q + 2 * kv)},
+      {&work.attended, layer_rows * q},
+      {&work.ffn, layer_rows * static_cast<size_t>(config.ffn_dim)},
+      {&work.cos, layer_rows * half},
+      {&work.sin, layer_rows * half},
       {&work.logits, logit_rows * static_cast<size_t>(config.vocab)},
   };
   size_t bytes = 0;
