@@ -227,6 +227,7 @@ Json Core::info() const {
     j["processor"] = {{"layers", parts_.front().end},
                       {"compute", name(parts_.front().compute)},
                       {"kernels", processor_->describe()},
+                      {"weight_bytes", model_->part_weight_bytes().front()},
                       {"kv_bytes", kv_.sides.front().bytes}};
   j["load"] = config_.load == LoadMode::read ? "read" : "mmap";
   j["file_bytes"] = file_bytes_;

@@ -63,6 +63,11 @@ class Decoder final : public Model {
   const ModelLimits& limits() const override { return limits_; }
   const std::vector<CacheGroup>& groups() const override { return cache_.groups(); }
   size_t weight_bytes() const override { return weights_.bytes; }
+  std::vector<size_t> part_weight_bytes() const override {
+    std::vector<size_t> bytes;
+    for (const DeviceBuffer& b : weights_.storage) bytes.push_back(b.bytes());
+    return bytes;
+  }
   WeightFacts weight_facts() const override { return weights_.facts; }
   size_t workspace_bytes() const override {
     size_t bytes = results_.bytes() + top_.bytes() + drawn_.bytes();

@@ -61,6 +61,7 @@ class Model {
   virtual const ModelLimits& limits() const = 0;
   virtual const std::vector<CacheGroup>& groups() const = 0;
   virtual size_t weight_bytes() const = 0;
+  virtual std::vector<size_t> part_weight_bytes() const { return {weight_bytes()}; }  // of them, each part's
   virtual WeightFacts weight_facts() const { return {}; }
   virtual size_t workspace_bytes() const = 0;
 

@@ -107,6 +107,9 @@ TEST(a_shared_embedding_of_a_file_that_was_read) {
     LoadedModel one = whole("llama-bias", Compute::fp32, KvType::f32);
     LoadedModel m = in_parts("llama-bias", Compute::fp32, KvType::f32, 1, test_device(), mode);
     CHECK(m.model->weight_bytes() > one.model->weight_bytes());
+    const std::vector<size_t> parts = m.model->part_weight_bytes();
+    CHECK(parts.size() == 2 && parts[0] && parts[1] && parts[0] + parts[1] == m.model->weight_bytes());
+    CHECK(one.model->part_weight_bytes() == std::vector<size_t>{one.model->weight_bytes()});
     CHECK(same(history(m), history(one)));
   }
 }
