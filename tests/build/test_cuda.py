@@ -4,6 +4,7 @@ ORLOP_CUDA_BUILD names a build folder made with -Dcuda=enabled; scripts/test.sh 
 """
 import os
 import pathlib
+import re
 import shutil
 
 import pytest
@@ -102,3 +103,22 @@ def test_the_plugin_needs_no_library_of_cuda(cuda_build):
     # What it shows is its one entry.
     shown = run("nm", "-D", "--defined-only", cuda_build / "src/backend/liborlop_cuda.so").stdout.split()
     assert "orlop_cuda_plugin" in shown
+
+
+def test_the_plugin_inside(build, cuda_build, tmp_path):
+    """-Dstatic_cuda=true: a program of one file that opens no plugin. What differs is compiled, the rest taken."""
+    folder = tmp_path / "inside"
+    run("meson", "setup", folder, ROOT, "--buildtype=release", "-Dcuda=enabled", "-Dstatic_cuda=true", "-Dtests=false",
+        f"-Dkernels_from={build.resolve()}", f"-Dplugin_from={cuda_build.resolve()}")
+    kernels = [p.relative_to(build) for p in build.glob("src/backend/liborlop_backend_*.a")]
+    mine = [folder / name for name in ["liborlop_backend.a", "src/backend/liborlop_cuda.a", *kernels]]
+    run("ninja", "-C", folder, *(p.relative_to(folder) for p in mine))
+    runtime = re.search(r"\S*/libcudart_static\.a", (folder / "build.ninja").read_text()).group()
+    rooms = [cuda_build / f"liborlop_{room}.a" for room in ["api", "engine", "model", "format", "text", "ops", "base"]]
+    (tmp_path / "program.c").write_text(PROGRAM)
+    run("c++", "-xc", "-std=c99", "-DORLOP_STATIC", f"-I{ROOT}/include", tmp_path / "program.c", "-xnone", "-o", tmp_path / "alone",
+        "-Wl,--start-group", *rooms, *mine, "-Wl,--end-group", runtime, "-lpcre2-8", "-lutf8proc", "-lsodium", "-ldl", "-lrt", "-pthread")
+    if pathlib.Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has a GPU: what is said without one is not tested")
+    status, message = create(tmp_path / "alone", tmp_path, "cuda", ORLOP_CUDA_LIBRARY="/nowhere/liborlop_cuda.so")
+    assert status == -5 and message.startswith("cuda: no usable GPU: ")

@@ -1,5 +1,6 @@
 // Memory of the CUDA backend: what goes up and comes down is what was there, in order, whoever calls. Without a
 // GPU it is skipped, saying why.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -120,6 +121,73 @@ TEST(later_downloads_of_rows) {
   for (size_t i = 0; i < to.size(); ++i)
     for (size_t r = 0; r < rows; ++r)
       for (size_t b = 0; b < row; ++b) wrong += to[i][r * row + b] != static_cast<unsigned char>(b < 1000 ? r + i : i);
+  CHECK(wrong == 0);
+}
+
+// Pages that go to the host and come back beside what else runs: what was there when they were called for, whatever
+// is written there since, and by whichever ticket they are waited for.
+TEST(pages_go_and_come_beside_the_steps) {
+  const auto backend = make();
+  Device& device = *backend->exec().device;
+  const size_t pages = 24, rows = 8, row = 65'536, places = 40;
+  DeviceBuffer on(device, rows * pages * row);  // [rows][pages]
+  const auto at = [&](size_t page) { return on.as<unsigned char>() + page * row; };
+  std::vector<int> have(pages, 0);  // each byte of a page; 0: as it was allocated
+  struct Place {
+    std::vector<unsigned char> bytes;
+    int want = 0;
+    uint64_t ticket = 0;  // of what is on its way there
+  };
+  std::vector<Place> host(places);
+  for (Place& p : host) p.bytes.assign(rows * row, 0);
+  const auto landed = [](Place& p) {
+    p.ticket = 0;
+    return std::all_of(p.bytes.begin(), p.bytes.end(), [&](unsigned char b) { return b == p.want; });
+  };
+  int value = 0, wrong = 0;
+  for (int round = 0; round < (is_short() ? 300 : 4000); ++round) {
+    const size_t page = pick(0, pages - 1);
+    Place& place = host[pick(0, places - 1)];
+    switch (pick(0, 6)) {
+      case 0:
+      case 1:  // out, and something else there at once
+        if (place.ticket) continue;
+        place.want = have[page];
+        place.ticket = device.download_rows_later(place.bytes.data(), at(page), rows, row, pages * row);
+        [[fallthrough]];
+      case 2:
+        have[page] = value = value % 255 + 1;
+        for (size_t r = 0; r < rows; ++r) device.fill(at(page) + r * pages * row, value, row);
+        break;
+      case 3:
+      case 4:  // in; the host's memory is free at once
+        if (place.ticket) {
+          device.wait(place.ticket);
+          wrong += !landed(place);
+        }
+        device.upload_rows(at(page), place.bytes.data(), rows, row, pages * row);
+        have[page] = place.want;
+        place.want = 77;
+        std::fill(place.bytes.begin(), place.bytes.end(), 77);
+        break;
+      case 5: {  // a step's result: in order with the pages that came, not with those that go
+        unsigned char found[64];
+        device.wait(device.download_later(found, at(page) + 3 * pages * row, sizeof found));
+        for (const unsigned char b : found) wrong += b != have[page];
+        break;
+      }
+      default:  // a mark covers all
+        if (pick(0, 9)) break;
+        device.wait(device.download_later(nullptr, nullptr, 0));
+        for (Place& p : host)
+          if (p.ticket) wrong += !landed(p);
+    }
+  }
+  device.wait(device.download_later(nullptr, nullptr, 0));
+  for (Place& p : host)
+    if (p.ticket) wrong += !landed(p);
+  const auto all = read(device, on);
+  for (size_t b = 0; b < all.size(); ++b) wrong += all[b] != have[b / row % pages];
   CHECK(wrong == 0);
 }
 

@@ -1,5 +1,5 @@
-// Opens liborlop_cuda.so and makes a Backend of it: each entry of the kernel table calls the plugin's and
-// turns its status into an Error.
+// Opens liborlop_cuda.so, or has it in the same library (ORLOP_CUDA_STATIC), and makes a Backend of it: each entry of
+// the kernel table calls the plugin's and turns its status into an Error.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -21,6 +21,9 @@
 namespace orlop::cuda {
 namespace {
 
+#ifdef ORLOP_CUDA_STATIC
+const Plugin& plugin() { return *orlop_cuda_plugin(); }
+#else
 constexpr const char* library_name = "liborlop_cuda.so";
 
 // The folder of the file that this code was loaded from, with a slash; empty if it cannot be told.
@@ -60,6 +63,7 @@ const Plugin& plugin() {
   loaded = found;
   return *loaded;
 }
+#endif
 
 void check(const PluginStatus& status) {
   if (status.code) fail(static_cast<Status>(status.code), "cuda: ", status.text);
@@ -109,9 +113,12 @@ class CudaDevice final : public Device {
     call(plugin_.download_rows_later, to_host, from, rows, row_bytes, stride, &ticket);
     return ticket;
   }
+  void upload_rows(void* to, const void* from_host, size_t rows, size_t row_bytes, size_t stride) override {
+    call(plugin_.upload_rows, to, from_host, rows, row_bytes, stride);
+  }
   void wait(uint64_t ticket) override { call(plugin_.wait, ticket); }
   bool asynchronous() const override { return true; }
-  void loaded() noexcept override { plugin_.end_lanes(context_); }
+  void loaded() noexcept override { plugin_.end_loading(context_); }
   void copy(void* to, const void* from, size_t bytes) override {
     if (bytes) call(plugin_.copy, to, from, bytes);
   }
@@ -198,7 +205,9 @@ class OnLane {
 };
 
 void pack(const LinearDesc& desc, const LinearSource& source, int64_t begin, int64_t end, void* packed) {
-  OnLane lane(CudaDevice::of(packed));
+  const CudaDevice& device = CudaDevice::of(packed);
+  if (begin == 0) device.plugin().coming(device.context(), desc, packed);
+  OnLane lane(device);
   pack_tiles(desc, source, begin, end, [&](int64_t at, const void* from, size_t bytes) {
     lane.load(static_cast<unsigned char*>(packed) + at, from, bytes);
   });
@@ -253,8 +262,10 @@ class CudaBackend final : public Backend {
   size_t host_memory() override { return static_cast<size_t>(cpu::memory_available("")); }
   std::string describe() const override {
     const GpuInfo& i = device_.info();
+    char products[200] = "";
+    device_.plugin().describe_products(device_.context(), products, sizeof products);
     return cat("cuda: ", i.name, ", compute capability ", i.major, ".", i.minor, ", ", i.multiprocessors, " multiprocessors, ",
-               i.total_bytes >> 30, " GiB", i.products[0] ? "; products of many rows: " : "", i.products);
+               i.total_bytes >> 30, " GiB", products[0] ? "; products of many rows: " : "", products);
   }
 
  private:

@@ -65,6 +65,7 @@ class Launches {
 };
 
 struct Products;
+class Beside;
 
 struct Context {
   int32_t index = 0;
@@ -80,6 +81,7 @@ struct Context {
   uint32_t* attention_done = nullptr;  // attention.cu: counters, zero between calls
   Products* products = nullptr;  // see gemm.cuh
   bool no_products = false;             // asked for, and not there
+  Beside* beside = nullptr;             // see beside.cuh; null: nothing is loaded beside
 };
 
 // Keeps the first failure. The numbers: Status::out_of_memory, Status::internal.

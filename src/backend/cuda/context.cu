@@ -1,6 +1,8 @@
 // The plugin's table, and memory: allocation, copies, the stream.
+#include <memory>
 #include <new>
 
+#include "backend/cuda/beside.cuh"
 #include "backend/cuda/common.cuh"
 #include "backend/cuda/entries.h"
 #include "backend/cuda/gemm.cuh"
@@ -9,6 +11,8 @@ namespace orlop::cuda {
 namespace {
 
 void open(int32_t index, bool fast, Context** out, GpuInfo* info, PluginStatus* status) {
+  std::unique_ptr<Beside> beside;
+  if (fast) beside.reset(new (std::nothrow) Beside);
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
@@ -54,16 +58,14 @@ void open(int32_t index, bool fast, Context** out, GpuInfo* info, PluginStatus* 
   info->minor = p.minor;
   info->multiprocessors = p.multiProcessorCount;
   info->total_bytes = p.totalGlobalMem;
-  info->products[0] = 0;
-  if (fast) try {
-    describe_products(c, info->products, sizeof info->products);
-  } catch (const std::bad_alloc&) {  // opened, or not, by the first product
-  }
+  c->beside = beside.release();
+  if (c->beside) c->beside->begin(c);
   *out = c;
 }
 
 void close(Context* c) {
   if (!c) return;
+  delete c->beside;
   {
     PluginStatus status;
     const Here here(c, &status);
@@ -132,7 +134,12 @@ void download_later(Context* c, void* to, const void* from, size_t bytes, uint64
 
 void download_rows_later(Context* c, void* to, const void* from, size_t rows, size_t row_bytes, size_t stride, uint64_t* ticket, PluginStatus* status) {
   const Here here(c, status);
-  if (here && settled(c, status)) *ticket = c->transfers.download_later(c->stream, to, from, {rows, row_bytes, stride}, status);
+  if (here && settled(c, status)) *ticket = c->transfers.page_out(c->stream, to, from, {rows, row_bytes, stride}, status);
+}
+
+void upload_rows(Context* c, void* to, const void* from, size_t rows, size_t row_bytes, size_t stride, PluginStatus* status) {
+  const Here here(c, status);
+  if (here && settled(c, status)) c->transfers.page_in(c->stream, to, from, {rows, row_bytes, stride}, status);
 }
 
 void wait(Context* c, uint64_t ticket, PluginStatus* status) {
@@ -152,9 +159,20 @@ void load(Context* c, Lane* lane, void* to, const void* from, size_t bytes, Plug
 
 void leave_lane(Context* c, Lane* lane) { c->transfers.leave(lane); }
 
-void end_lanes(Context* c) {
+void describe(Context* c, char* to, size_t size) try {
+  to[0] = 0;
+  if (c->fast) describe_products(c, to, size);
+} catch (const std::bad_alloc&) {
+}
+
+void coming(Context* c, const LinearDesc& desc, const void* packed) {
+  if (c->beside) c->beside->product(desc, packed);
+}
+
+void end_loading(Context* c) {
   PluginStatus status;
   const Here here(c, &status);
+  if (c->beside) c->beside->finish();
   if (here) c->transfers.end_lanes();
 }
 
@@ -178,17 +196,20 @@ const Plugin table = {
     .build_id = ORLOP_CUDA_BUILD_ID,
     .open = open,
     .close = close,
+    .describe_products = describe,
     .allocate = allocate,
     .release = release,
     .upload = upload,
     .download = download,
     .download_later = download_later,
     .download_rows_later = download_rows_later,
+    .upload_rows = upload_rows,
     .wait = wait,
     .enter_lane = enter_lane,
     .load = load,
     .leave_lane = leave_lane,
-    .end_lanes = end_lanes,
+    .coming = coming,
+    .end_loading = end_loading,
     .copy = copy,
     .fill = fill,
     .memory_free = memory_free,
@@ -206,4 +227,4 @@ const Plugin table = {
 }  // namespace
 }  // namespace orlop::cuda
 
-extern "C" __attribute__((visibility("default"))) const orlop::cuda::Plugin* orlop_cuda_plugin() { return &orlop::cuda::table; }
+const orlop::cuda::Plugin* orlop_cuda_plugin() { return &orlop::cuda::table; }

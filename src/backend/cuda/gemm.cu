@@ -77,7 +77,7 @@ std::string folder_of_this() {
 
 // Beside the plugin; where Python packages put it, seen from a package that the plugin lies in; as the system
 // looks, which finds one that the process has open already. Never the working folder.
-void* open_library() {
+void* find_library() {
   const std::string own = folder_of_this();
   for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12"}) {
     if (!own.empty())
@@ -92,7 +92,7 @@ void* open_library() {
 const Lt& library() {
   static const Lt opened = [] {
     Lt l{};
-    void* handle = open_library();
+    void* handle = find_library();
     if (!handle) {
       l.words = "no libcublasLt found";
       return l;
@@ -265,7 +265,7 @@ int ask(const Products& p, const GemmArgs& a, const Problem& problem, int wanted
 }
 
 // Times the candidates with x and out of scratch memory. Where there is none, the library's own order decides.
-Choice choose(Context* c, const Products& p, GemmArgs a) {
+Choice choose(Context* c, const Products& p, GemmArgs a, bool* timed) {
   Choice best;
   a.m = bucket(a.m);
   const size_t x_bytes = static_cast<size_t>(up(a.m * a.x_stride * bytes_of(a.elem), 256));
@@ -279,6 +279,7 @@ Choice choose(Context* c, const Products& p, GemmArgs a) {
     cudaGetLastError();
     scratch = nullptr;
   }
+  *timed = scratch != nullptr;
   if (scratch) {
     // Pointers of the alignment that the real ones have.
     a.x = scratch + (alignment(a.x) < 256 ? alignment(a.x) : 0);
@@ -324,13 +325,28 @@ Choice choose(Context* c, const Products& p, GemmArgs a) {
   return best;
 }
 
+// What was chosen once is the process's: engines on one GPU agree, and what was tried beside the loading holds.
+// Without `accumulate`, which changes no algorithm. One at a time: at once they would only disturb each other's times.
+Choice chosen(Context* c, const Products& p, const GemmArgs& a, const Key& key) {
+  static std::mutex mutex;
+  static std::map<std::pair<int32_t, Key>, Choice> all;
+  std::pair<int32_t, Key> mine{c->index, key};
+  std::get<8>(mine.second) &= ~2;
+  const std::lock_guard lock(mutex);
+  if (const auto found = all.find(mine); found != all.end()) return found->second;
+  bool timed = false;
+  const Choice best = choose(c, p, a, &timed);
+  if (timed && best.usable) all.emplace(mine, best);
+  return best;
+}
+
 // The algorithm for a product, or one that is not usable. The caller holds the lock.
 const Choice& choice_of(Context* c, Products& p, const GemmArgs& a) {
   const int32_t flags = (a.bias ? 1 : 0) | (a.accumulate ? 2 : 0) | (a.x_scales ? 4 : 0);
   const auto aligned = static_cast<int32_t>(std::min({alignment(a.x), alignment(a.w), alignment(a.out)}));
   const Key key{a.elem, a.raw, a.n, a.k, a.x_stride, a.w_stride, a.out_stride, bucket(a.m), flags, aligned};
   auto found = p.plans.find(key);
-  if (found == p.plans.end()) found = p.plans.emplace(key, Plan{choose(c, p, a), {}}).first;
+  if (found == p.plans.end()) found = p.plans.emplace(key, Plan{chosen(c, p, a, key), {}}).first;
   Plan& plan = found->second;
   const auto known = plan.for_m.find(a.m);
   if (known != plan.for_m.end()) return known->second;
@@ -370,6 +386,8 @@ void run(cudaStream_t stream, const void* args, PluginStatus* status) {
 
 }  // namespace
 
+void open_library() { library(); }
+
 Products* products(Context* c) {
   const std::lock_guard lock(c->mutex);
   if (c->products || c->no_products) return c->products;
@@ -391,6 +409,13 @@ Products* products(Context* c) {
 void close_products(Context* c) {
   delete c->products;
   c->products = nullptr;
+}
+
+void hand_over_products(Context* from, Context* to) {
+  const std::lock_guard lock(to->mutex);
+  if (to->products || to->no_products) return;
+  to->products = from->products;
+  from->products = nullptr;
 }
 
 void describe_products(Context* c, char* to, size_t size) {

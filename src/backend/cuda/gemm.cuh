@@ -15,6 +15,10 @@ bool matmul_many(Context* c, const MatmulArgs& a, PluginStatus* status);
 
 // Frees what the context's products hold: before its stream goes.
 void close_products(Context* c);
+// To a context of the same GPU, unless that has its own. Nothing of them is running.
+void hand_over_products(Context* from, Context* to);
+// Opens the library, which needs no GPU; what needs it opens it too.
+void open_library();
 // "cuBLASLt 13.2.0", or why it is not used.
 void describe_products(Context* c, char* to, size_t size);
 

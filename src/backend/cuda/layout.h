@@ -3,8 +3,8 @@
 // A packed matrix is one or several pieces (Piece), each beginning at 256 bytes: neighbouring parts of one
 // type are one piece, their rows one after another. Rows are padded to 64, k to 128; elements past k are
 // zero and meet zero activations.
-//   f32   float32 (compute fp32, float types)
-//   bf16  bfloat16: float types in the other computes
+//   f32   float32 (compute fp32, f32 and f16 files)
+//   bf16  bfloat16: bf16 files, and float types in the other computes
 //   i8    code - zero point as a signed byte; codes of 8 bits without one less 128, which the min makes up for
 //   e4m3  the file's bytes
 //   u4    nibbles; value = code - zero
@@ -97,7 +97,7 @@ ORLOP_BOTH inline Piece piece_of(const LinearDesc& d, int part, int64_t begin) {
     case FileType::f32:
     case FileType::f16:
     case FileType::bf16:
-      l.codes = d.compute == Compute::fp32 ? Codes::f32 : Codes::bf16;
+      l.codes = d.compute == Compute::fp32 && type != FileType::bf16 ? Codes::f32 : Codes::bf16;
       break;
     case FileType::f8:
       l.codes = Codes::e4m3;

@@ -8,8 +8,6 @@
 #include "backend/cuda/common.cuh"
 
 namespace orlop::cuda {
-namespace {
-
 bool make_event(cudaEvent_t* event, PluginStatus* status) {
   return good(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreate", status);
 }
@@ -25,6 +23,8 @@ bool make_pinned(unsigned char** memory, size_t bytes, PluginStatus* status) {
   std::snprintf(status->text, sizeof status->text, "cannot pin %zu bytes of host memory: %s", bytes, cudaGetErrorString(error));
   return false;
 }
+
+namespace {
 
 // Pinning costs by the page: 64 MiB take 2.4 ms in pages of 2 MiB, and 37 ms in pages of 4 KiB.
 bool make_lane(Lane* lane, PluginStatus* status) {
@@ -69,37 +69,33 @@ void end_lane(Lane* lane) {
 
 }  // namespace
 
-bool Transfers::open(PluginStatus* status) {
-  if (!make_pinned(&ring_, slots * slot_bytes, status) || !make_event(&before_, status)) return false;
+// Of an event or memory that was never made nothing is given back.
+bool Ring::open(PluginStatus* status) {
+  if (!make_pinned(&memory_, slots * slot_bytes, status)) return false;
   for (cudaEvent_t& e : sent_)
     if (!make_event(&e, status)) return false;
   return true;
 }
 
-// Of an event or a stream that was never made nothing is destroyed.
-void Transfers::close() {
-  if (ring_) cudaFreeHost(ring_);
-  if (before_) cudaEventDestroy(before_);
-  for (const cudaEvent_t e : sent_)
+void Ring::close() {
+  if (memory_) cudaFreeHost(memory_);
+  memory_ = nullptr;
+  for (cudaEvent_t& e : sent_) {
     if (e) cudaEventDestroy(e);
-  for (const Landing& l : landings_) {
-    if (l.memory) cudaFreeHost(l.memory);
-    if (l.landed) cudaEventDestroy(l.landed);
+    e = nullptr;
   }
-  landings_.clear();
-  end_lanes();
 }
 
 // A slot's event says that everything in it was sent. The GPU has to be a whole ring behind for this to wait.
-bool Transfers::next_slot(cudaStream_t stream, PluginStatus* status) {
+bool Ring::next_slot(cudaStream_t stream, PluginStatus* status) {
   if (!good(cudaEventRecord(sent_[slot_], stream), "upload", status)) return false;
   slot_ = (slot_ + 1) % slots;
   used_ = 0;
   return good(cudaEventSynchronize(sent_[slot_]), "upload", status);
 }
 
-void Transfers::upload(cudaStream_t stream, void* to, const void* from, size_t bytes, PluginStatus* status) {
-  const std::lock_guard lock(upload_mutex_);
+void Ring::upload(cudaStream_t stream, void* to, const void* from, size_t bytes, PluginStatus* status) {
+  const std::lock_guard lock(mutex_);
   auto* at = static_cast<unsigned char*>(to);
   auto* source = static_cast<const unsigned char*>(from);
   while (bytes) {
@@ -107,7 +103,7 @@ void Transfers::upload(cudaStream_t stream, void* to, const void* from, size_t b
     if (used_ == slot_bytes || (used_ && bytes > slot_bytes - used_ && bytes <= slot_bytes))
       if (!next_slot(stream, status)) return;
     const size_t n = std::min(bytes, slot_bytes - used_);
-    unsigned char* pinned = ring_ + static_cast<size_t>(slot_) * slot_bytes + used_;
+    unsigned char* pinned = memory_ + static_cast<size_t>(slot_) * slot_bytes + used_;
     std::memcpy(pinned, source, n);
     if (!good(cudaMemcpyAsync(at, pinned, n, cudaMemcpyHostToDevice, stream), "upload", status)) return;
     used_ = std::min(slot_bytes, static_cast<size_t>(up(static_cast<int64_t>(used_ + n), 64)));
@@ -117,7 +113,15 @@ void Transfers::upload(cudaStream_t stream, void* to, const void* from, size_t b
   }
 }
 
-Transfers::Landing* Transfers::landing_for(size_t bytes, PluginStatus* status) try {
+void Landings::close() {
+  for (const Landing& l : landings_) {
+    if (l.memory) cudaFreeHost(l.memory);
+    if (l.landed) cudaEventDestroy(l.landed);
+  }
+  landings_.clear();
+}
+
+Landings::Landing* Landings::landing_for(size_t bytes, PluginStatus* status) try {
   Landing* best = nullptr;  // the smallest that is large enough, else the largest
   for (Landing& l : landings_) {
     if (l.ticket) continue;
@@ -145,13 +149,13 @@ Transfers::Landing* Transfers::landing_for(size_t bytes, PluginStatus* status) t
   return nullptr;
 }
 
-uint64_t Transfers::download_later(cudaStream_t stream, void* to_host, const void* from, const Rows& rows, PluginStatus* status) {
+uint64_t Landings::download_later(cudaStream_t stream, void* to_host, const void* from, const Rows& rows, PluginStatus* status) {
   const size_t bytes = rows.count * rows.bytes;
   for (;;) {
     size_t open = 0;
     uint64_t first = 0;
     {
-      const std::lock_guard lock(landing_mutex_);
+      const std::lock_guard lock(mutex_);
       for (const Landing& l : landings_) {
         if (!l.ticket || !l.bytes) continue;
         open += l.bytes;
@@ -162,7 +166,7 @@ uint64_t Transfers::download_later(cudaStream_t stream, void* to_host, const voi
     wait(first, status);
     if (status->code) return 0;
   }
-  const std::lock_guard lock(landing_mutex_);
+  const std::lock_guard lock(mutex_);
   Landing* l = landing_for(bytes, status);
   if (!l) return 0;
   const bool copied = !bytes || good(rows.count == 1 ? cudaMemcpyAsync(l->memory, from, bytes, cudaMemcpyDeviceToHost, stream)
@@ -176,10 +180,10 @@ uint64_t Transfers::download_later(cudaStream_t stream, void* to_host, const voi
 }
 
 // All are of one stream: what is done up to the ticket is done for those before it.
-void Transfers::wait(uint64_t ticket, PluginStatus* status) {
+void Landings::wait(uint64_t ticket, PluginStatus* status) {
   cudaEvent_t last = nullptr;
   {
-    const std::lock_guard lock(landing_mutex_);
+    const std::lock_guard lock(mutex_);
     uint64_t latest = 0;
     for (const Landing& l : landings_)
       if (l.ticket > latest && l.ticket <= ticket) {
@@ -190,7 +194,7 @@ void Transfers::wait(uint64_t ticket, PluginStatus* status) {
   if (!last) return;
   // Without the lock: others may ask for more meanwhile. Nobody takes a landing before its ticket is 0.
   const bool done = good(cudaEventSynchronize(last), "waiting for the GPU", status);
-  const std::lock_guard lock(landing_mutex_);
+  const std::lock_guard lock(mutex_);
   if (!done) return;  // nor will those who ask again be told that it is there
   for (;;) {  // in order: two may be for one place
     Landing* next = nullptr;
@@ -200,6 +204,66 @@ void Transfers::wait(uint64_t ticket, PluginStatus* status) {
     if (next->bytes) std::memcpy(next->to, next->memory, next->bytes);
     next->ticket = 0;
   }
+}
+
+bool Transfers::open(PluginStatus* status) { return ring_.open(status) && make_event(&before_, status); }
+
+void Transfers::close() {
+  pages_.close();
+  ring_.close();
+  landings_.close();
+  if (before_) cudaEventDestroy(before_);
+  end_lanes();
+}
+
+// Tickets of pages have the highest bit.
+static constexpr uint64_t of_pages = uint64_t{1} << 63;
+
+uint64_t Transfers::download_later(cudaStream_t stream, void* to_host, const void* from, const Rows& rows, PluginStatus* status) try {
+  const uint64_t ticket = landings_.download_later(stream, to_host, from, rows, status);
+  if (rows.count * rows.bytes || status->code) return ticket;
+  const std::lock_guard lock(ticket_mutex_);
+  if (page_ticket_) marks_[ticket] = page_ticket_;
+  return ticket;
+} catch (const std::bad_alloc&) {
+  status->code = -6;
+  std::snprintf(status->text, sizeof status->text, "no host memory for a mark");
+  return 0;
+}
+
+uint64_t Transfers::page_out(cudaStream_t stream, void* to_host, const void* from, const Rows& rows, PluginStatus* status) {
+  uint64_t ticket = 0;
+  if (pages_.out(stream, to_host, from, rows, &ticket, status)) {
+    const std::lock_guard lock(ticket_mutex_);
+    page_ticket_ = ticket;
+    return ticket | of_pages;
+  }
+  if (status->code) return 0;
+  pages_.wait(~of_pages, status);  // those on their way may be for the same place
+  return status->code ? 0 : landings_.download_later(stream, to_host, from, rows, status);
+}
+
+void Transfers::page_in(cudaStream_t stream, void* to, const void* from_host, const Rows& rows, PluginStatus* status) {
+  if (pages_.in(stream, to, from_host, rows, status)) return;
+  for (size_t i = 0; i < rows.count && status->code == 0; ++i)
+    ring_.upload(stream, static_cast<unsigned char*>(to) + i * rows.stride, static_cast<const unsigned char*>(from_host) + i * rows.bytes, rows.bytes, status);
+}
+
+void Transfers::wait(uint64_t ticket, PluginStatus* status) {
+  if (ticket & of_pages) return pages_.wait(ticket & ~of_pages, status);
+  landings_.wait(ticket, status);
+  if (status->code) return;
+  uint64_t of_mark = 0;
+  {
+    const std::lock_guard lock(ticket_mutex_);
+    const auto mark = marks_.find(ticket);
+    if (mark == marks_.end()) return;
+    of_mark = mark->second;
+  }
+  pages_.wait(of_mark, status);
+  if (status->code) return;
+  const std::lock_guard lock(ticket_mutex_);
+  marks_.erase(marks_.begin(), marks_.upper_bound(ticket));
 }
 
 Lane* Transfers::enter(cudaStream_t stream, PluginStatus* status) try {
