@@ -1,5 +1,5 @@
-// What pages on the move cost the steps beside them: steps that keep the GPU's memory busy, with pages of an 8B model
-// (2 MiB, in 32 pieces) that go to the host or come from it before each.
+// What pages on the move cost the steps beside them: steps that keep the GPU's memory busy for some 8 ms, as those of
+// an 8B model do, with pages of it (2 MiB, in 32 pieces) that go to the host or come from it before each.
 //   bench_cuda_pages [STEPS]
 #include <chrono>
 #include <cstdio>
@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t rows = 32, row = 65'536, pool = 512;  // [rows][pool][row]
 constexpr size_t busy = size_t{2} << 30;
+constexpr int fills = 16;
 
 double milliseconds(const std::chrono::steady_clock::time_point& begin) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
@@ -40,7 +41,7 @@ struct Rig {
       const auto from = std::chrono::steady_clock::now();
       for (int p = 0; p < pages; ++p, next = (next + 1) % pool) move(cache.as<unsigned char>() + next * row, host.data() + next * rows * row);
       moving += milliseconds(from);
-      device.fill(work.data(), s, busy);
+      for (int f = 0; f < fills; ++f) device.fill(work.data(), s, busy);
       open.push_back(device.download_later(result, work.data(), sizeof result));
       if (open.size() == 2) device.wait(open.front()), open.pop_front();
     }
@@ -54,7 +55,7 @@ struct Rig {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int steps = argc > 1 ? std::atoi(argv[1]) : 200;
+  const int steps = argc > 1 ? std::atoi(argv[1]) : 50;
   Rig r;
   Device& d = r.device;
   const auto in_order = [&](unsigned char* page, unsigned char* to) {
@@ -64,9 +65,9 @@ int main(int argc, char** argv) {
   const auto in = [&](unsigned char* page, unsigned char* to) { d.upload_rows(page, to, rows, row, pool * row); };
   for (int again = 0; again < 2; ++again) {
     r.run("no pages", steps, 0, out);
-    r.run("4 pages from the host, in order", steps, 4, in_order);
-    r.run("4 pages from the host, beside", steps, 4, in);
-    r.run("4 pages to the host, beside", steps, 4, out);
-    r.run("2 each way", steps, 2, [&](unsigned char* page, unsigned char* to) { out(page, to), in(page, r.spare.data()); });
+    r.run("16 pages from the host, in order", steps, 16, in_order);
+    r.run("16 pages from the host, beside", steps, 16, in);
+    r.run("16 pages to the host, beside", steps, 16, out);
+    r.run("8 each way", steps, 8, [&](unsigned char* page, unsigned char* to) { out(page, to), in(page, r.spare.data()); });
   }
 }

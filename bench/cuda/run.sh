@@ -15,6 +15,8 @@
 #   lost       a GPU that is lost under an engine
 #   api        the C API on the GPU
 #   load       what the parts of loading take alone (load.cu), then an 8B model to its first token
+#   pages      what pages of the host tier cost the steps beside them
+#   idle       how much of the time the GPU has no step: an 8B model, 450 short requests at once
 #   time       tokens a second of models of real shape with random weights (make_llama.py): fast, then deterministic
 # What bounds a decode step of batch 1 is reading the weights (bytes / 4.4 TB/s on an H200); of a prefill the
 # products (2 * parameters * tokens / 793 TFLOP/s in bf16). TIME_KINDS chooses of "1b 8b", TIME_FORMATS of "bf16 int4 fp8"
@@ -90,6 +92,8 @@ for part in "$@"; do
         done
       done
       ;;
+    pages) SHOWN=10 try 60 "$build/tests/ops/bench_cuda_pages" ;;
+    idle) try 120 "$build/tests/stress/bench_gpu_idle" "$(model_of 8b)" ;;
     time)
       nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,clocks.max.sm,power.draw --format=csv,noheader
       for fixed in false true; do
