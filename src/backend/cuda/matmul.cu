@@ -4,6 +4,7 @@
 
 #include "backend/cuda/codes.cuh"
 #include "backend/cuda/entries.h"
+#include "backend/cuda/fixed.cuh"
 #include "backend/cuda/gemm.cuh"
 #include "backend/cuda/norm.cuh"
 #include "backend/cuda/stream.cuh"
@@ -98,7 +99,19 @@ void matmul(Context* c, const MatmulArgs& given, PluginStatus* status) try {
   const bool fp32 = d.compute == Compute::fp32, gated = d.glu != Glu::none;
   const auto* packed = static_cast<const unsigned char*>(a.packed);
   if (matmul_many(c, a, status)) return;
-  if (a.norm_weight && (fp32 || a.m > 2)) {
+  // fixed() takes rows of bf16; its bits are stream()'s.
+  static_assert(fixed_above >= plain_rows);  // up to there the workspace has no room for padded rows
+  const bool many = !fp32 && a.m > (c->fast ? few_rows : fixed_above);
+  const int32_t* k_map = d.k_map;
+  const int64_t product_from = many ? many_raw_at(d, a.m) : product_at(d, a.m);
+  if (many && (a.norm_weight || k_map || !a.narrow_x || !fixed_takes(a.x, a.x_stride, d.k))) {
+    fixed_rows(c, {a.x, a.x_stride, a.norm_weight, k_map, reinterpret_cast<__nv_bfloat16*>(work), d.k, up(d.k, k_block), a.norm_eps, a.narrow_x}, a.m);
+    a.x = reinterpret_cast<const float*>(work);
+    a.x_stride = up(d.k, k_block);
+    a.narrow_x = true;
+    a.norm_weight = nullptr;
+    k_map = nullptr;
+  } else if (a.norm_weight && (fp32 || a.m > 2)) {
     if (fp32) {
       norm(c, {a.x, a.x_stride, a.norm_weight, a.norm_eps, reinterpret_cast<float*>(work), d.k, a.m, d.k}, status);
     } else {
@@ -121,7 +134,7 @@ void matmul(Context* c, const MatmulArgs& given, PluginStatus* status) try {
                        .x = a.x,
                        .x_stride = a.x_stride,
                        .norm_weight = a.norm_weight,
-                       .k_map = d.k_map,
+                       .k_map = k_map,
                        .out = out,
                        .out_stride = out_stride,
                        .bias = bias,
@@ -133,10 +146,10 @@ void matmul(Context* c, const MatmulArgs& given, PluginStatus* status) try {
                        .narrow_x = a.narrow_x,
                        .narrow_out = alone && a.narrow_out,
                        .accumulate = a.accumulate && (alone || !gated)};
-    return !fp32 && stream(c, s, status);
+    return !fp32 && ((many && fixed(c, s, status)) || stream(c, s, status));
   };
   if (together && stream_piece(0, true, a.out, a.out_stride, a.bias, a.bias ? a.bias + d.part_n[0] : nullptr)) return;
-  float* product = gated ? reinterpret_cast<float*>(work + product_at(d, a.m)) : a.out;
+  float* product = gated ? reinterpret_cast<float*>(work + product_from) : a.out;
   const int64_t stride = gated ? product_columns(d) : a.out_stride;
   int64_t column = 0;
   for (int i = 0; i < all.count; ++i) {
@@ -150,7 +163,7 @@ void matmul(Context* c, const MatmulArgs& given, PluginStatus* status) try {
         a.norm_weight = nullptr;
       }
       launch(c, plain, Shape{dim3(blocks(l.rows, 8), blocks(a.m, 4)), dim3(256)},
-             PlainArgs{l, packed + l.begin, a.x, a.x_stride, a.m, d.k_map, product + column, stride, bias, a.narrow_x, !fp32, a.accumulate && !gated});
+             PlainArgs{l, packed + l.begin, a.x, a.x_stride, a.m, k_map, product + column, stride, bias, a.narrow_x, !fp32, a.accumulate && !gated});
     }
     column += l.rows;
   }

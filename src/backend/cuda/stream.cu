@@ -36,7 +36,7 @@ __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
 template <Codes codes, Scales scales, int columns, int depth>
 __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(StreamArgs a, int blocks_of_k) {
   constexpr int unit = static_cast<int>(unit_of(codes)), steps = unit / 16;
-  constexpr bool tiled = scales != Scales::none;
+  constexpr bool tiled = scales != Scales::none, natural = natural_steps(codes, tiled);
   extern __shared__ __align__(16) unsigned char shared[];
   __shared__ float norm_parts[8];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % warps, half = threadIdx.x / (32 * warps), j = lane % 4, g = lane / 4;
@@ -170,14 +170,22 @@ __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(Stream
     float total[2][columns][4] = {};  // of even and of odd steps: chains of tensor core products are long
     for (int u = mine.begin; u < (there ? mine.end : 0); ++u) {
       wait_copies<depth - 2>();
-      if constexpr (tiled) __syncwarp();  // scales come from others of the row; and all are done with the slot that fetch fills
+      if constexpr (natural) __syncwarp();  // some comes from others of the row; and all are done with the slot that fetch fills
       const int at = taken * 2;
       taken = taken + 1 == depth ? 0 : taken + 1;
       uint4 q[2];
 #pragma unroll
-      for (int p = 0; p < 2; ++p) q[p] = *reinterpret_cast<const uint4*>(ring + 16 * ((at + p) * threads + static_cast<int>(threadIdx.x)));
+      for (int p = 0; p < 2; ++p) {
+        const unsigned char* from = ring + 16 * ((at + p) * threads + static_cast<int>(threadIdx.x));
+        if constexpr (natural && !tiled) {  // elements 4 j to 4 j + 3 of both steps
+          const uint2* of_row = reinterpret_cast<const uint2*>(from - 16 * j) + j;
+          q[p] = {of_row[0].x, of_row[0].y, of_row[4].x, of_row[4].y};
+        } else {
+          q[p] = *reinterpret_cast<const uint4*>(from);
+        }
+      }
       fetch();  // into the slot that was read before this one
-      const __nv_bfloat16* from = x + g * pitch + (u - slice.begin) * unit + (tiled ? 4 * j : unit / 4 * j);
+      const __nv_bfloat16* from = x + g * pitch + (u - slice.begin) * unit + (natural ? 4 * j : unit / 4 * j);
       float raw[2][columns][4] = {}, xsum[columns][4] = {};
 #pragma unroll
       for (int i = 0; i < steps; ++i) {
@@ -187,7 +195,7 @@ __global__ void __launch_bounds__(threads, columns == 1 ? 2 : 1) products(Stream
 #pragma unroll
         for (int c = 0; c < columns; ++c) {
           uint2 v{};
-          if (8 * c + g < m) v = *reinterpret_cast<const uint2*>(from + 8 * c * pitch + (tiled ? 16 : 4) * i);
+          if (8 * c + g < m) v = *reinterpret_cast<const uint2*>(from + 8 * c * pitch + (natural ? 16 : 4) * i);
           mma(tiled ? raw[i % 2][c] : total[i % 2][c], w, v.x, v.y);
           if constexpr (tiled) {
             const uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};

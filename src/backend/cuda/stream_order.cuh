@@ -43,10 +43,14 @@ __device__ inline float activated(bool gelu, float v) {
   return __fmul_rn(__fmul_rn(0.5f, v), __fadd_rn(1.0f, tanhf(__fmul_rn(0.7978845608028654f, __fmaf_rn(0.044715f, cube, v)))));
 }
 
+// Whether step i of a unit takes elements 16 i to 16 i + 15, of which a thread with lane % 4 = j holds 4 j to 4 j + 3; else
+// that thread holds 4 i to 4 i + 3 of its quarter of the unit.
+ORLOP_BOTH constexpr bool natural_steps(Codes codes, bool tiled) { return tiled || codes == Codes::bf16; }
+
 // Rows of activations lie this many elements apart, so that a warp's reads meet different banks.
 template <Codes codes, bool tiled>
 __host__ __device__ constexpr int x_pitch(int elements) {
-  const int wanted = tiled ? 32 : codes == Codes::bf16 ? 64 : 16;  // bytes, modulo the 128 of all banks
+  const int wanted = natural_steps(codes, tiled) ? 32 : 16;  // bytes, modulo the 128 of all banks
   return elements + (wanted - 2 * elements % 128 + 128) % 128 / 2;
 }
 

@@ -1,0 +1,52 @@
+// What fixed()'s kernels for Hopper share.
+#pragma once
+#include "backend/cuda/cluster.cuh"
+#include "backend/cuda/fixed.cuh"
+#include "backend/cuda/fixed_out.cuh"
+#include "backend/cuda/hopper.cuh"
+
+namespace orlop::cuda {
+
+constexpr int step_k = 64;                             // elements of a stage: rows of 128 bytes
+constexpr int groups = 2, consumers = 128 * groups;    // warpgroups that multiply: 64 rows of weights each
+
+struct HopperPlan {
+  int each_slice, units, tiles_x;
+  int split;  // blocks that share k, a slice each
+  HopperPlan(const Context& c, const StreamArgs& a, int64_t tiles_w, int tile_x, int blocks_of_k)
+      : each_slice(static_cast<int>((a.l.units + blocks_of_k - 1) / blocks_of_k)), units(static_cast<int>(a.l.units)), tiles_x((a.m + tile_x - 1) / tile_x) {
+    // Rounds of blocks that take as long as a slice.
+    const int64_t tiles = tiles_w * tiles_x, places = c.multiprocessors;
+    const int64_t whole = (tiles + places - 1) / places * blocks_of_k, shared = (tiles * blocks_of_k + places - 1) / places;
+    split = shared < whole ? blocks_of_k : 1;
+  }
+};
+
+// A box of 64 rows and step_k elements.
+__device__ inline void copy_rows(uint32_t to, const CUtensorMap* map, int k, int row, uint32_t barrier) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(map), "r"(k), "r"(row),
+               "r"(barrier)
+               : "memory");
+}
+// If so. No branch: products are on their way.
+__device__ inline void arrive_if(bool really, uint32_t barrier) {
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}\n" ::"r"(barrier), "r"(static_cast<int>(really))
+               : "memory");
+}
+
+// Rows of bf16 that begin every `bytes`, in boxes of 64 of them by step_k elements.
+inline bool map_rows(const void* from, int64_t k, int64_t rows, int64_t bytes, CUtensorMap* map) {
+  using Encode = decltype(&cuTensorMapEncodeTiled);
+  static const Encode encode = [] {
+    void* entry = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    const bool got = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found) == cudaSuccess;
+    return got && found == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(entry) : nullptr;
+  }();
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(k), static_cast<cuuint64_t>(rows)}, strides[] = {static_cast<cuuint64_t>(bytes)};
+  const cuuint32_t box[] = {step_k, 64}, steps[] = {1, 1};
+  return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(from), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                          CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+}  // namespace orlop::cuda
