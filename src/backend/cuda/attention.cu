@@ -93,10 +93,7 @@ void decode(Context* c, const AttentionArgs& a, int32_t too_many, bool exactly, 
 void attention(Context* c, const AttentionArgs& a, PluginStatus* status) {
   const bool plain_type = a.kv.type == KvType::bf16 || a.kv.type == KvType::f16;
   const bool even = a.q_stride % 4 == 0 && a.out_stride % 4 == 0 && a.k_stride % 4 == 0;  // rows of whole 16 bytes
-  // Over codes, a row's bits were seen to depend on its call where decode()'s kernels took it: the plain kernel takes
-  // them where they may not.
-  const bool apart = is_coded(a.kv.type) && !c->fast;
-  if (apart || !decode_takes(a.kv) || !even || !pages_are_exact(a.max_context, a.kv.page_tokens) || KvLayout(a.kv).page_bytes >> 31) return attend_plainly(c, a, status);
+  if (!decode_takes(a.kv) || !even || !pages_are_exact(a.max_context, a.kv.page_tokens) || KvLayout(a.kv).page_bytes >> 31) return attend_plainly(c, a, status);
   const bool pair = prefill_takes(c, a), exactly = pair && plain_type && !c->fast;
   if (!pair || a.rows < many_rows || a.rows == a.seq_count) return decode(c, a, INT_MAX, exactly, status);
   prefill(c, a, many_rows, status);
