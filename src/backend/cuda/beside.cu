@@ -78,6 +78,7 @@ void Beside::finish() {
     ending_ = true;
   }
   more_.notify_one();
+  const std::lock_guard one(joining_);
   if (thread_.joinable()) thread_.join();
 }
 
@@ -113,6 +114,7 @@ void Beside::run() try {
   side.capability = context_->capability;
   side.block_shared = context_->block_shared;
   side.fast = true;
+  side.may_wait = context_->may_wait;  // no step runs yet
   side.launches.set(side.capability >= 90, side.block_shared);
   if (cudaSetDevice(side.index) != cudaSuccess || cudaStreamCreateWithFlags(&side.stream, cudaStreamNonBlocking) != cudaSuccess) {
     cudaGetLastError();
@@ -123,6 +125,7 @@ void Beside::run() try {
     } while (next(&matrix));
   hand_over_products(&side, context_);
   close_products(&side);
+  cudaFree(side.chain);
   cudaStreamDestroy(side.stream);
 } catch (const std::bad_alloc&) {
 }

@@ -26,7 +26,7 @@ class Beside {
   // A matrix of such a description comes to `packed`, which stays until finish(): a product with it is tried, of
   // whatever is there. Any thread.
   void product(const LinearDesc& desc, const void* packed);
-  // All that were given have been tried.
+  // All that were given have been tried. Any thread.
   void finish();
 
  private:
@@ -42,6 +42,7 @@ class Beside {
   bool ending_ = false;
   std::deque<Matrix> waiting_;
   std::vector<LinearDesc> seen_;
+  std::mutex joining_;
   std::thread thread_;  // the constructor's and finish()'s
 };
 
