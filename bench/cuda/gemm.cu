@@ -240,7 +240,7 @@ int main(int count, char** words) {
   c.multiprocessors = p.multiProcessorCount;
   c.capability = 10 * p.major + p.minor;
   c.block_shared = p.sharedMemPerBlockOptin;
-  c.fast = true;
+  c.fast = c.may_wait = true;
   c.launches.set(p.major >= 9, c.block_shared);
   must(cudaStreamCreateWithFlags(&c.stream, cudaStreamNonBlocking), "stream");
   char library[200];

@@ -11,8 +11,10 @@
 
 namespace orlop::test {
 
+inline bool in_fast_mode = false;  // to be set before the first call of gpu()
+
 inline Backend& gpu() {
-  static const std::unique_ptr<Backend> backend = make_backend({.device = "cuda", .threads = 1});
+  static const std::unique_ptr<Backend> backend = make_backend({.device = "cuda", .threads = 1, .deterministic = !in_fast_mode});
   return *backend;
 }
 

@@ -5,30 +5,13 @@
 #include "backend/cpu/linear.h"
 #include "backend/cpu/ops.h"
 #include "base/half.h"
-#include "gpu_rig.h"
+#include "gpu_layer.h"
 #include "matmul_rig.h"
 
 using namespace orlop;
 using namespace orlop::test;
 
 namespace {
-
-// The same layer packed for the GPU.
-struct GpuLayer {
-  const LinearDesc desc;
-  On<unsigned char> packed;
-  explicit GpuLayer(const Layer& l) : desc(l.desc), packed(gpu().exec().kernels->linear_bytes(l.desc), 0xff) {
-    LinearSource source;
-    for (int p = 0; p < desc.part_count; ++p) {
-      source.rows[p] = l.files[static_cast<size_t>(p)].data();
-      source.row_bytes[p] = l.files[static_cast<size_t>(p)].size() / static_cast<size_t>(desc.part_n[p]);
-      source.row_map[p] = l.maps[static_cast<size_t>(p)].data();
-    }
-    const int64_t tiles = gpu().exec().kernels->linear_tiles(desc), cut = tiles / 2;
-    gpu().exec().kernels->linear_pack(desc, source, cut, tiles, packed.at());
-    gpu().exec().kernels->linear_pack(desc, source, 0, cut, packed.at());
-  }
-};
 
 std::vector<float> product(const GpuLayer& l, const std::vector<float>& x, int64_t m, const std::vector<float>* bias,
                            const std::vector<float>* start) {

@@ -2,19 +2,14 @@
 #include <type_traits>
 
 #include "backend/cuda/attention_hopper.cuh"
+#include "backend/cuda/tensor_map.h"
 
 namespace orlop::cuda {
 namespace {
 
 // The pool as a tensor of 8 tokens' rows: elements, tokens, panels (where rows are whole ones), eights of tokens.
 bool map_pages(const AttentionArgs& a, int32_t box, bool whole, CUtensorMap* map, PluginStatus* status) {
-  using Encode = decltype(&cuTensorMapEncodeTiled);
-  static const Encode encode = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    const bool got = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found) == cudaSuccess;
-    return got && found == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(entry) : nullptr;
-  }();
+  const TensorMapEncode encode = tensor_map_encode();
   const auto type = a.kv.type == KvType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   const auto dims = static_cast<cuuint64_t>(a.kv.head_dim);
   const cuuint64_t sizes[] = {whole ? 64 : dims, 8, whole ? dims / 64 : 1, INT_MAX / 8}, strides[] = {dims * 2, 128, dims * 16};

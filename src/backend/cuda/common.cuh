@@ -33,6 +33,8 @@ class Launches {
  public:
   void add(const void* kernel, const Shape& shape, const void* const* params, const size_t* sizes, int count);
   void add(Library library, const void* args, size_t size);
+  // Whether the kernel joined the one put last, whose first argument takes it in: `join` says so, and does it.
+  bool join(const void* kernel, const Shape& shape, const void* arg, bool (*join)(void* before, const void* given));
   // early: kernels may begin beside those before them; shared: bytes that a block may have.
   void set(bool early, size_t shared) { early_ = early, block_shared_ = shared; }
   void run(cudaStream_t stream, PluginStatus* status);  // all that wait
@@ -56,6 +58,7 @@ class Launches {
   bool capture(cudaStream_t stream, cudaGraphExec_t* graph);
   std::vector<uint64_t> list_;
   int count_ = 0;
+  size_t last_ = 0;  // where the kernel put last begins
   bool lost_ = false;  // a kernel did not fit into memory
   bool early_ = false;
   size_t block_shared_ = 0;
@@ -66,6 +69,7 @@ class Launches {
 
 struct Products;
 class Beside;
+struct ChainState;
 
 struct Context {
   int32_t index = 0;
@@ -79,6 +83,10 @@ struct Context {
   std::mutex mutex;  // guards what follows
   Launches launches;
   uint32_t* attention_done = nullptr;  // attention.cu: counters, zero between calls
+  // Whether its kernels' blocks may wait for each other. One context of a GPU has the right: two such kernels side by
+  // side could each have blocks that find no room for what they wait for.
+  bool may_wait = false;
+  ChainState* chain = nullptr;  // chain.cu
   Products* products = nullptr;  // see gemm.cuh
   bool no_products = false;             // asked for, and not there
   Beside* beside = nullptr;             // see beside.cuh; null: nothing is loaded beside
@@ -122,6 +130,17 @@ void launch(Context* c, void (*kernel)(Params...), const Shape& shape, Args... a
     const std::lock_guard lock(c->mutex);
     c->launches.add(reinterpret_cast<const void*>(kernel), shape, at, sizes, sizeof...(Params));
   }(static_cast<Params>(args)...);
+}
+
+// The same, but it may become part of the kernel put last: see Launches::join().
+template <class Arg>
+void launch_joined(Context* c, void (*kernel)(Arg), const Shape& shape, Arg arg, bool (*join)(void* before, const void* given)) {
+  __builtin_clear_padding(&arg);
+  const void* at[] = {&arg};
+  const size_t sizes[] = {sizeof arg};
+  const std::lock_guard lock(c->mutex);
+  if (!c->launches.join(reinterpret_cast<const void*>(kernel), shape, &arg, join))
+    c->launches.add(reinterpret_cast<const void*>(kernel), shape, at, sizes, 1);
 }
 
 // Puts a library's work into the list; Args is plain data without padding.

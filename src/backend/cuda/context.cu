@@ -1,4 +1,5 @@
 // The plugin's table, and memory: allocation, copies, the stream.
+#include <atomic>
 #include <memory>
 #include <new>
 
@@ -9,6 +10,8 @@
 
 namespace orlop::cuda {
 namespace {
+
+std::atomic<bool> waiting[64];  // by GPU: one of its contexts may wait
 
 void open(int32_t index, bool fast, Context** out, GpuInfo* info, PluginStatus* status) {
   std::unique_ptr<Beside> beside;
@@ -53,6 +56,7 @@ void open(int32_t index, bool fast, Context** out, GpuInfo* info, PluginStatus* 
       return;
     }
   }
+  c->may_wait = fast && index < 64 && !waiting[index].exchange(true);
   std::snprintf(info->name, sizeof info->name, "%s", p.name);
   info->major = p.major;
   info->minor = p.minor;
@@ -75,9 +79,11 @@ void close(Context* c) {
       cudaStreamSynchronize(c->stream);
       c->transfers.close();
       cudaFree(c->attention_done);
+      cudaFree(c->chain);
       cudaStreamDestroy(c->stream);
     }
   }
+  if (c->may_wait) waiting[c->index] = false;
   delete c;
 }
 
@@ -112,6 +118,7 @@ void release(Context* c, void* memory) {
   PluginStatus status;
   const Here here(c, &status);
   if (!here) return;
+  if (c->beside) c->beside->finish();  // it may be at work on it: a load that failed
   settled(c, &status);
   cudaFree(memory);  // waits for what runs
 }

@@ -4,6 +4,7 @@
 #include "backend/cuda/fixed.cuh"
 #include "backend/cuda/fixed_out.cuh"
 #include "backend/cuda/hopper.cuh"
+#include "backend/cuda/tensor_map.h"
 
 namespace orlop::cuda {
 
@@ -36,13 +37,7 @@ __device__ inline void arrive_if(bool really, uint32_t barrier) {
 
 // Rows of bf16 that begin every `bytes`, in boxes of 64 of them by step_k elements.
 inline bool map_rows(const void* from, int64_t k, int64_t rows, int64_t bytes, CUtensorMap* map) {
-  using Encode = decltype(&cuTensorMapEncodeTiled);
-  static const Encode encode = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    const bool got = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found) == cudaSuccess;
-    return got && found == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(entry) : nullptr;
-  }();
+  const TensorMapEncode encode = tensor_map_encode();
   const cuuint64_t sizes[] = {static_cast<cuuint64_t>(k), static_cast<cuuint64_t>(rows)}, strides[] = {static_cast<cuuint64_t>(bytes)};
   const cuuint32_t box[] = {step_k, 64}, steps[] = {1, 1};
   return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(from), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,

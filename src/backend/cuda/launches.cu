@@ -24,6 +24,7 @@ void Launches::put(const Head& given, const void* const* params, const size_t* s
   Head head = given;
   for (int i = 0; i < count; ++i) head.params += 1 + words(sizes[i]);
   size_t at = list_.size();
+  last_ = at;
   list_.resize(at + words(sizeof head) + head.params, 0);
   std::memcpy(&list_[at], &head, sizeof head);
   at += words(sizeof head);
@@ -39,6 +40,17 @@ void Launches::put(const Head& given, const void* const* params, const size_t* s
 
 void Launches::add(const void* kernel, const Shape& s, const void* const* params, const size_t* sizes, int count) {
   put({kernel, nullptr, {s.grid.x, s.grid.y, s.grid.z}, {s.block.x, s.block.y, s.block.z}, s.shared, s.cluster, 0}, params, sizes, count);
+}
+
+bool Launches::join(const void* kernel, const Shape& s, const void* arg, bool (*join)(void* before, const void* given)) {
+  if (list_.empty() || lost_) return false;
+  Head head;
+  std::memcpy(&head, &list_[last_], sizeof head);
+  if (head.kernel != kernel || head.grid[0] != s.grid.x || head.block[0] != s.block.x || head.cluster != s.cluster) return false;
+  if (!join(&list_[last_ + words(sizeof head) + 1], arg)) return false;
+  head.shared = std::max<uint64_t>(head.shared, s.shared);
+  std::memcpy(&list_[last_], &head, sizeof head);
+  return true;
 }
 
 void Launches::add(Library library, const void* args, size_t size) { put({nullptr, library, {}, {}, 0, 1, 0}, &args, &size, 1); }

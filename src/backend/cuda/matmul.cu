@@ -2,6 +2,7 @@
 // rounded to bf16 and sums are float32; int8 and a8 are computed as bf16.
 #include <new>
 
+#include "backend/cuda/chain.cuh"
 #include "backend/cuda/codes.cuh"
 #include "backend/cuda/entries.h"
 #include "backend/cuda/fixed.cuh"
@@ -111,7 +112,7 @@ void matmul(Context* c, const MatmulArgs& given, PluginStatus* status) try {
     a.narrow_x = true;
     a.norm_weight = nullptr;
     k_map = nullptr;
-  } else if (a.norm_weight && (fp32 || a.m > 2)) {
+  } else if (a.norm_weight && (fp32 || (a.m > 2 && !chain_rows_of(*c, a.m)))) {
     if (fp32) {
       norm(c, {a.x, a.x_stride, a.norm_weight, a.norm_eps, reinterpret_cast<float*>(work), d.k, a.m, d.k}, status);
     } else {
@@ -146,7 +147,7 @@ void matmul(Context* c, const MatmulArgs& given, PluginStatus* status) try {
                        .narrow_x = a.narrow_x,
                        .narrow_out = alone && a.narrow_out,
                        .accumulate = a.accumulate && (alone || !gated)};
-    return !fp32 && ((many && fixed(c, s, status)) || stream(c, s, status));
+    return !fp32 && ((many && fixed(c, s, status)) || chain(c, s, status) || stream(c, s, status));
   };
   if (together && stream_piece(0, true, a.out, a.out_stride, a.bias, a.bias ? a.bias + d.part_n[0] : nullptr)) return;
   float* product = gated ? reinterpret_cast<float*>(work + product_from) : a.out;

@@ -377,7 +377,7 @@ void start(Context* c, const MixedArgs& a, PluginStatus* status) {
 }  // namespace
 
 bool mixed_possible(const Context& c, const Piece& l, int64_t m) {
-  return c.capability == 90 && l.tiled && m <= mixed_most_rows && static_cast<int64_t>(c.block_shared) - 2048 - desk_bytes >= 2 * stage_bytes_of(l, mixed_rows(m));
+  return c.capability == 90 && c.may_wait && l.tiled && m <= mixed_most_rows && static_cast<int64_t>(c.block_shared) - 2048 - desk_bytes >= 2 * stage_bytes_of(l, mixed_rows(m));
 }
 
 void mixed(Context* c, const MixedArgs& a, PluginStatus* status) {

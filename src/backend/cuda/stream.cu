@@ -24,13 +24,6 @@ namespace {
 constexpr int threads = stream_threads;
 static_assert(threads >= norm_threads);
 
-__device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 // One in 16 outputs of each column that a thread holds of a tile of the tensor cores: rows lane / 4 and 8 more,
 // columns lane % 4 * 2 and the next.
 template <Codes codes, Scales scales, int columns, int depth>

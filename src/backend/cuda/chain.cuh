@@ -1,0 +1,32 @@
+// Products of very few rows of activations that follow one another, in one kernel: see chain.cu.
+#pragma once
+#include "backend/cuda/stream.cuh"
+
+namespace orlop::cuda {
+
+constexpr int32_t chain_rows = 4;  // of activations, at most
+constexpr int chain_most = 6;      // products of one kernel
+
+struct ChainState;  // of a context: chain.cu
+
+// An op of a chain.
+struct ChainOp {
+  StreamArgs a;
+  int32_t source;  // the op of the chain that makes its input; below 0: it is there
+  int32_t kept;    // whether its output is the input of one that follows
+};
+
+struct Chain {
+  ChainOp op[chain_most];
+  ChainState* state;
+  int32_t count;
+  int32_t stages;  // of the ring
+};
+
+// Whether products of so many rows are chain()'s, as a rule: it norms what they take.
+inline bool chain_rows_of(const Context& c, int64_t m) { return c.fast && c.may_wait && c.capability == 90 && m <= chain_rows; }
+
+// False: not such a product, or there is too little shared memory. Its blocks wait for each other.
+bool chain(Context* c, const StreamArgs& a, PluginStatus* status);
+
+}  // namespace orlop::cuda

@@ -1,0 +1,191 @@
+// What the warps of a chain's block do beside multiplying: one fills the ring, some add up what the others leave; and
+// how outputs get to the next product. See chain.cu. Only code for sm_90a may call it.
+#pragma once
+#include "backend/cuda/chain.cuh"
+#include "backend/cuda/hopper.cuh"
+#include "backend/cuda/norm.cuh"
+#include "backend/cuda/stream_order.cuh"
+
+namespace orlop::cuda {
+
+// Outputs on their way to the next product. A word is a float, or two bf16, and the number of the launch: who reads
+// it sees by that alone whether it is there already (as NCCL's LL protocol does), and nobody else waits.
+constexpr int64_t most_words = 1 << 16;  // of an op
+struct ChainState {
+  uint32_t launches, done;  // done: blocks that are, of this launch
+  uint64_t pad;
+  uint64_t words[chain_most][most_words];
+};
+
+namespace chained {
+
+constexpr int chain_warps = 16, threads = 32 * chain_warps;  // that multiply
+constexpr int finishers = 2;   // warps that add up what those leave; one more fills the ring
+constexpr int norm_quads = 4;  // of a row, of a thread: k of normed rows is at most 8192
+constexpr int most_stages = 16;
+constexpr int buffers = 4;     // of tiles' sums, which finishers take by turns
+
+// The warps that multiply meet.
+__device__ inline void meet() { group_sync(1, threads); }
+
+
+__device__ inline uint64_t word(uint32_t value, uint32_t launch) { return uint64_t{launch} << 32 | value; }
+__device__ inline void send(uint64_t* to, uint32_t value, uint32_t launch) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word(value, launch)) : "memory");
+}
+// Words from `from` on, 4 a place, as many places as begin below `end`; waits until all are there.
+template <int places>
+__device__ inline void receive(const uint64_t* from, int first, int step, int end, uint32_t launch, uint32_t (&to)[places][4]) {
+  bool there;
+  do {
+    there = true;
+#pragma unroll
+    for (int p = 0; p < places; ++p) {
+      const int at = first + p * step;
+      if (at >= end) continue;
+      uint64_t v[4];
+      asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(v[0]), "=l"(v[1]) : "l"(from + at) : "memory");
+      asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(v[2]), "=l"(v[3]) : "l"(from + at + 2) : "memory");
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        to[p][e] = static_cast<uint32_t>(v[e]);
+        there = there && static_cast<uint32_t>(v[e] >> 32) == launch;
+      }
+    }
+  } while (!there);
+}
+
+// A stage of the ring holds 16 rows of weights, of each warp a unit of k. Tiled: unit by unit, the codes, then the
+// scales. Plain: row by row, 64 bytes apart, so that a warp's reads of 16 bytes, two rows at a time, meet all banks.
+template <Codes codes, Scales scales>
+struct Stages {
+  static constexpr bool tiled = scales != Scales::none;
+  static constexpr int part = static_cast<int>(unit_of(codes));    // elements of 64 bytes
+  static constexpr int parts = tiled ? 1 : 2, unit = parts * part;  // of a row in a stage, of a warp
+  static constexpr int steps = part / 16;
+  ORLOP_BOTH static int scale_bytes(const Piece& l) {
+    return scales == Scales::none ? 0 : scales == Scales::one ? 4 : scales == Scales::with_min ? 8 : l.scale_bytes;
+  }
+  ORLOP_BOTH static int sub(const Piece& l) { return scales == Scales::any ? l.sub : 1; }
+  static constexpr int row_bytes = 128 * chain_warps, row_pitch = row_bytes + 64;  // plain
+  ORLOP_BOTH static int unit_bytes(const Piece& l) { return tiled ? 1024 + 16 * scale_bytes(l) : 128; }  // from a warp's to the next
+  ORLOP_BOTH static int stage_bytes(const Piece& l) { return tiled ? chain_warps * unit_bytes(l) : 16 * row_pitch; }
+  ORLOP_BOTH static int units(const Piece& l) { return static_cast<int>(l.k_padded) / unit; }
+  static constexpr int barrier_bytes = (2 * most_stages + 2 * buffers) * 8;
+  ORLOP_BOTH static int sum_floats(int m) { return chain_warps * 2 * m * 16; }  // of a tile: [warps][halves][m][16]
+  // Of shared memory: what is neither the ring nor x.
+  ORLOP_BOTH static int besides(int m) { return barrier_bytes + buffers * sum_floats(m) * 4; }
+};
+
+// One thread: all that this block will multiply, in order.
+template <Codes codes, Scales scales>
+__device__ void fill(const Chain& c, uint32_t ring, uint32_t full, uint32_t empty) {
+  using K = Stages<codes, scales>;
+  int stage = 0, phase = 1;
+  const auto stage_bytes = static_cast<uint32_t>(K::stage_bytes(c.op[0].a.l));
+  for (int o = 0; o < c.count; ++o) {
+    const StreamArgs& a = c.op[o].a;
+    const int units = K::units(a.l), tiles = static_cast<int>((a.n + 15) / 16), halves = a.glu != 0 ? 2 : 1;
+    const uint64_t row_tile = uint64_t{static_cast<uint32_t>(units)} * static_cast<uint32_t>(a.l.block_bytes);
+    for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x))
+      for (int u = 0; u < units; u += chain_warps)
+        for (int half = 0; half < halves; ++half) {
+          const uint32_t to = ring + static_cast<uint32_t>(stage) * stage_bytes, barrier = full + 8 * static_cast<uint32_t>(stage);
+          barrier_wait(empty + 8 * static_cast<uint32_t>(stage), phase);
+          if constexpr (K::tiled) {
+            const int bytes = min(chain_warps, units - u) * static_cast<int>(a.l.block_bytes);
+            const int row = tile + (half ? static_cast<int>(a.up_row) / 16 : 0);
+            barrier_expect(barrier, bytes);
+            copy_bytes(to, (half ? a.high : a.low) + static_cast<uint32_t>(row) * row_tile + static_cast<uint32_t>(u) * static_cast<uint32_t>(a.l.block_bytes), bytes,
+                       barrier);
+          } else {
+            const int bytes = min(K::row_bytes, static_cast<int>(a.l.row_bytes) - 128 * u);
+            barrier_expect(barrier, 16 * bytes);
+            const unsigned char* from = (half ? a.high + a.up_row * a.l.row_bytes : a.low) + uint64_t{static_cast<uint32_t>(tile) * 16u} * static_cast<uint32_t>(a.l.row_bytes) + 128 * u;
+            for (uint32_t row = 0; row < 16; ++row, from += a.l.row_bytes) copy_bytes(to + row * K::row_pitch, from, bytes, barrier);
+          }
+          if (++stage == c.stages) stage = 0, phase ^= 1;
+        }
+  }
+}
+
+// The number of this launch. Nobody leaves before all of the block know it: the last block to leave counts it.
+__device__ inline uint32_t this_launch(const Chain& c) {
+  wait_inputs();
+  const uint32_t launch = __ldcg(&c.state->launches) + 1;
+  group_sync(2, threads + 32 * finishers);
+  return launch;
+}
+
+// What the warps left of tiles, added up in order, to where it belongs: an output each lane, of two rows of activations
+// at a time. A tile is the same warp's in all ops of as many columns, which may add to what it wrote.
+template <Codes codes, Scales scales>
+__device__ void finish(const Chain& c, const float* sums, uint32_t ready, uint32_t taken) {
+  using K = Stages<codes, scales>;
+  const int lane = threadIdx.x % 32, row = lane % 16, warp = threadIdx.x / 32 - chain_warps - 1;
+  const uint32_t launch = this_launch(c);
+  const int m = c.op[0].a.m;
+  int count = 0;
+  for (int o = 0; o < c.count; ++o) {
+    const StreamArgs& a = c.op[o].a;
+    const bool gated = a.glu != static_cast<int>(Glu::none), kept = c.op[o].kept;
+    const int tiles = static_cast<int>((a.n + 15) / 16);
+    int turn = 0;
+    for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x), ++count, ++turn) {
+      if (turn % finishers != warp) continue;
+      const int64_t n = int64_t{tile} * 16 + row;
+      float before[chain_rows / 2] = {};
+      if (a.accumulate && n < a.n)
+#pragma unroll
+        for (int i = 0; i < chain_rows / 2; ++i)
+          if (const int column = lane / 16 + 2 * i; column < m) before[i] = __ldcg(a.out + int64_t{column} * a.out_stride + n);
+      const int buffer = count % buffers;
+      barrier_wait(ready + 8 * static_cast<uint32_t>(buffer), count / buffers % 2);
+#pragma unroll
+      for (int i = 0; i < chain_rows / 2; ++i) {
+        if (2 * i >= m) break;
+        const int column = lane / 16 + 2 * i;
+        const bool mine = column < m && n < a.n;
+        const float* all = sums + buffer * K::sum_floats(m) + min(column, m - 1) * 16 + row;
+        float v = 0;
+#pragma unroll
+        for (int w = 0; w < chain_warps; ++w) v += all[w * 2 * m * 16];
+        if (mine) {
+          if (!K::tiled && a.l.scaled) v *= reinterpret_cast<const float*>(a.low + a.l.scales_at)[n];
+          if (a.bias) v += a.bias[n];
+        }
+        if (gated) {
+          float u = 0;
+#pragma unroll
+          for (int w = 0; w < chain_warps; ++w) u += all[(w * 2 + 1) * m * 16];
+          if (mine) {
+            if (!K::tiled && a.l.scaled) u *= reinterpret_cast<const float*>(a.high + a.l.scales_at)[n + a.up_row];
+            if (a.up_bias) u += a.up_bias[n];
+          }
+          v = u * activated(a.glu == static_cast<int>(Glu::gelu_tanh), v);
+        }
+        v += before[i];
+        if (kept) {  // first what others wait for
+          uint64_t* words = c.state->words[o];
+          if (a.narrow_out) {
+            const float next = __shfl_down_sync(all_lanes, v, 1);
+            if (mine && row % 2 == 0) send(words + (column * a.n + n) / 2, pair(v, next), launch);
+          } else if (mine) {
+            send(words + column * a.n + n, __float_as_uint(v), launch);
+          }
+        }
+        if (!mine) continue;
+        const int64_t place = int64_t{column} * a.out_stride + n;
+        if (a.narrow_out)
+          reinterpret_cast<__nv_bfloat16*>(a.out)[place] = __float2bfloat16_rn(v);
+        else
+          a.out[place] = v;
+      }
+      __syncwarp();
+      if (lane == 0) barrier_arrive(taken + 8 * static_cast<uint32_t>(buffer));
+    }
+  }
+}
+
+}  // namespace chained
+}  // namespace orlop::cuda
