@@ -4,34 +4,12 @@
 
 #include "base/half.h"
 #include "gpu_rig.h"
-#include "matmul_rig.h"
+#include "random_rows.h"
 
 using namespace orlop;
 using namespace orlop::test;
 
 namespace {
-
-class Codes final : public QuantRows {
- public:
-  Codes(FileType type, int64_t n, int64_t k, int64_t shares) : k_(k), shares_(shares), code_(static_cast<size_t>(n * k)), scale_(static_cast<size_t>(n * shares)), min_(scale_.size()) {
-    for (uint8_t& c : code_) {
-      c = static_cast<uint8_t>(rng() & (format_info(type).code_bits == 4 ? 15 : 255));
-      if (type == FileType::f8 && (c & 0x7f) == 0x7f) c = 0x7e;
-    }
-    for (float& s : scale_) s = uniform(-0.1f, 0.1f);
-    for (float& m : min_) m = uniform(-1, 1);
-  }
-  void row(int64_t r, uint8_t* code, float* scale, float* min) const override {
-    std::copy_n(code_.data() + r * k_, k_, code);
-    std::copy_n(scale_.data() + r * shares_, shares_, scale);
-    std::copy_n(min_.data() + r * shares_, shares_, min);
-  }
-
- private:
-  int64_t k_, shares_;
-  std::vector<uint8_t> code_;
-  std::vector<float> scale_, min_;
-};
 
 struct Shape {
   FileType type;
@@ -59,7 +37,7 @@ struct Matrix {
   }
   explicit Matrix(const Shape& s) : desc(describe(s)), packed(gpu().exec().kernels->linear_bytes(desc), 0xff) {
     LinearSource source;
-    std::vector<Codes> codes;
+    std::vector<RandomRows> codes;
     std::vector<std::vector<unsigned char>> files;
     codes.reserve(2);
     for (int p = 0; p < desc.part_count; ++p) {

@@ -1,4 +1,4 @@
-// Opens liborlop_cuda.so, or has it in the same library (ORLOP_CUDA_STATIC), and makes a Backend of it: each entry of
+// Opens liborlop_cuda.so, or has it in the same library (ORLOP_PLUGIN_INSIDE), and makes a Backend of it: each entry of
 // the kernel table calls the plugin's and turns its status into an Error.
 #include <dlfcn.h>
 
@@ -21,7 +21,7 @@
 namespace orlop::cuda {
 namespace {
 
-#ifdef ORLOP_CUDA_STATIC
+#ifdef ORLOP_PLUGIN_INSIDE
 const Plugin& plugin() { return *orlop_cuda_plugin(); }
 #else
 constexpr const char* library_name = "liborlop_cuda.so";

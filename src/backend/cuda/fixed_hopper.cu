@@ -122,31 +122,7 @@ __global__ void __launch_bounds__(threads, 1)
     if (begin >= end) add_slice(true);
     let_next_start();
   }
-  // Nobody reads the others' sums before they are there.
-  if (split > 1) {
-    cluster_arrive();
-    cluster_wait();
-  } else {
-    __syncthreads();
-  }
-  if (threadIdx.x < consumers) {
-    const int there = static_cast<int>(min(a.m - m0, int64_t{tile_x})), thread = static_cast<int>(threadIdx.x);
-    if (split == 1)
-      fixed_out<false>(a, m0, n0, there, thread, consumers, [&](int i) { return *reinterpret_cast<const float4*>(sums + i); });
-    else
-      fixed_out<false>(a, m0, n0, there, thread + rank * consumers, consumers * split, [&](int i) {
-        float4 v = {};
-        for (int r = 0; r < split; ++r) {
-          const float4 more = *reinterpret_cast<const float4*>(at_block(sums + i, r));
-          v = {v.x + more.x, v.y + more.y, v.z + more.z, v.w + more.w};
-        }
-        return v;
-      });
-  }
-  if (split > 1) {  // nor leaves while they are read
-    cluster_arrive();
-    cluster_wait();
-  }
+  leave_tile<false>(a, m0, n0, tile_x, sums, split, rank);
 #endif
 }
 

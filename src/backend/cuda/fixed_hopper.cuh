@@ -44,4 +44,35 @@ inline bool map_rows(const void* from, int64_t k, int64_t rows, int64_t bytes, C
                           CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
+// A block's sums, [rows of activations][fixed_pitch], and those of its cluster that share k, to where they belong. All
+// threads of the blocks.
+template <bool tiled>
+__device__ inline void leave_tile(const StreamArgs& a, int64_t m0, int64_t n0, int tile_x, const float* sums, int split, int rank) {
+  // Nobody reads the others' sums before they are there.
+  if (split > 1) {
+    cluster_arrive();
+    cluster_wait();
+  } else {
+    __syncthreads();
+  }
+  if (threadIdx.x < consumers) {
+    const int there = static_cast<int>(min(a.m - m0, int64_t{tile_x})), thread = static_cast<int>(threadIdx.x);
+    if (split == 1)
+      fixed_out<tiled>(a, m0, n0, there, thread, consumers, [&](int i) { return *reinterpret_cast<const float4*>(sums + i); });
+    else
+      fixed_out<tiled>(a, m0, n0, there, thread + rank * consumers, consumers * split, [&](int i) {
+        float4 v = {};
+        for (int r = 0; r < split; ++r) {
+          const float4 more = *reinterpret_cast<const float4*>(at_block(sums + i, r));
+          v = {v.x + more.x, v.y + more.y, v.z + more.z, v.w + more.w};
+        }
+        return v;
+      });
+  }
+  if (split > 1) {  // nor leaves while they are read
+    cluster_arrive();
+    cluster_wait();
+  }
+}
+
 }  // namespace orlop::cuda
