@@ -336,6 +336,7 @@ void Engine::update_counts(const StepPlan* plan) noexcept {
 // of it stays in the cache.
 void Engine::fail_step(int which, Status status, const std::string& text) noexcept {
   const int other = 1 - which;
+  const bool moved = has_begun(which);  // all its pages
   // One that began before is not touched by this.
   if (has_begun(other) && begun_[other] < plans_[which].serial) land(other);
   count_time();
@@ -351,6 +352,8 @@ void Engine::fail_step(int which, Status status, const std::string& text) noexce
   }
   // What was made or begun after it rests on what it should have computed.
   take_back(other);
+  // Pages of those that run without a row in it may be among those that did not come.
+  if (!moved) scheduler_.recall(plans_[which]);
   close(which);
   scheduler_.cache().clear();
   update_counts(nullptr);

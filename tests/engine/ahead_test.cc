@@ -163,17 +163,19 @@ TEST(a_step_that_does_not_start_fails_alone) {
 
 // Results that are lost: those of the step after rest on them and are thrown away, and what was in that
 // step alone is computed again.
-TEST(lost_results_fail_their_own_requests_only) {
+// pages: not results, but pages on their way to the host.
+void lose(bool pages, uint64_t least_failed) {
   uint64_t saved = 0, failed = 0;
   for (int round = 0; round < 150; ++round) {
     std::mt19937_64 random(static_cast<uint64_t>(round));
     Setup s = ahead();
-    s.prefix_cache = random() % 2;
+    s.prefix_cache = pages || random() % 2;
     s.step_tokens = 10 + static_cast<int32_t>(random() % 20);
-    s.host_pages = random() % 2 ? 10 : 0;
+    s.host_pages = pages || random() % 2 ? 10 : 0;
+    if (pages) s.pages = 14;
     Rig rig(s);
     rig.model.delay_us = 50;
-    rig.model.lose_at = 1 + static_cast<int>(random() % 30);
+    (pages ? rig.model.no_read_at : rig.model.lose_at) = 1 + static_cast<int>(random() % (pages ? 12 : 30));
     std::vector<std::shared_ptr<Request>> all;
     std::vector<std::vector<int32_t>> prompts;
     for (int i = 0; i < 6; ++i) {
@@ -193,14 +195,14 @@ TEST(lost_results_fail_their_own_requests_only) {
           continue;
         }
         ++failed;
-        CHECK(got[k].message == "the fake's results are lost");
+        CHECK(got[k].message == (pages ? "the fake reads no page" : "the fake's results are lost"));
         CHECK(got[k].tokens.size() <= want.tokens.size() &&
               std::equal(got[k].tokens.begin(), got[k].tokens.end(), want.tokens.begin()));
       }
     }
     CHECK(rig.settles());
     CHECK(rig.engine->stats().finished == 6);
-    rig.model.lose_at = -1;  // if it has not come to that
+    rig.model.lose_at = rig.model.no_read_at = -1;  // if it has not come to that
     auto after = rig.submit(prompts[0], plain(20));
     check_same(collect(*after), lone(prompts[0], after->params()));
     if (failures()) {
@@ -208,8 +210,10 @@ TEST(lost_results_fail_their_own_requests_only) {
       return;
     }
   }
-  CHECK(saved > 100 && failed > 100);
+  CHECK(saved > 100 && failed > least_failed);
 }
+TEST(lost_results_fail_their_own_requests_only) { lose(false, 100); }
+TEST(pages_that_are_not_read_fail_their_own_requests_only) { lose(true, 10); }
 
 TEST(cancelled_late_or_released_while_a_step_is_under_way) {
   Rig rig(ahead());

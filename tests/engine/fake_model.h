@@ -125,6 +125,7 @@ class FakeModel : public Model {
     });
   }
   void read_page(int group, int32_t page, void* host) override {
+    if (++reads == no_read_at) fail(Status::internal, "the fake reads no page");
     run([=, this] {
       std::copy_n(&cell(group, page * limits_.page_tokens), limits_.page_tokens,
                   static_cast<Cell*>(host));
@@ -233,6 +234,7 @@ class FakeModel : public Model {
   std::atomic<int> forwards{0}, poisoned{0}, copied{0}, moved_out{0}, moved_in{0};
   std::atomic<int64_t> rows_computed{0};
   std::atomic<int> throw_at{-1};  // the forward that throws
+  std::atomic<int> no_read_at{-1}, reads{0};  // the read of a page that throws
   std::atomic<int> lose_at{-1};   // waiting for what this one drew throws
   std::atomic<int> ahead{0};      // forwards that began while results were not waited for
   std::atomic<int> unknown{0};    // rows whose token the step before drew
