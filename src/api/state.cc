@@ -186,8 +186,13 @@ void save(Core& core, const Saved& s, const std::string& key, const StateWriter:
         const auto& pages = hit.pages[g];
         for (uint32_t i = begin; i < end; ++i)
           if (pages[i] < 0) return false;
-        for (uint32_t i = begin; i < end; ++i)
-          model.read_page(static_cast<int>(g), pages[i], slice.data() + (i - begin) * bytes);
+        try {
+          for (uint32_t i = begin; i < end; ++i)
+            model.read_page(static_cast<int>(g), pages[i], slice.data() + (i - begin) * bytes);
+        } catch (...) {
+          model.sync();  // what is on its way arrives while there is a place for it
+          throw;
+        }
         model.sync();
         return true;
       });

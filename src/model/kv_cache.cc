@@ -126,8 +126,9 @@ void KvCache::read_page(int group, int32_t page, void* host) {
   auto* to = static_cast<unsigned char*>(host);
   for (Side& s : sides_) {
     if (s.group_layers[g] == 0) continue;
-    s.reads[host] = s.device->download_rows_later(to, page_in_first(s, g, page), s.group_layers[g],
-                                                  s.page_bytes, layer_bytes(s, g));
+    uint64_t& ticket = s.reads[host];  // first: without it nobody could wait for the copy
+    ticket = s.device->download_rows_later(to, page_in_first(s, g, page), s.group_layers[g],
+                                           s.page_bytes, layer_bytes(s, g));
     to += s.group_layers[g] * s.page_bytes;
   }
 }
