@@ -222,7 +222,7 @@ std::vector<Ask> random_asks(Random& random, int32_t vocab) {
 // pages are multiples of it: pages of 16 have other codes than larger ones, which are all alike.
 std::vector<std::vector<Answer>> alone(const Case& c, const std::vector<Ask>& asks, int32_t page) {
   Setup s;
-  s.limits = limits_of(max_context, 1, c.kv == KvType::int8 && page % 32 == 0 ? 32 : 16, 32);
+  s.limits = limits_of(max_context, 1, test_device().starts_with("cuda") && c.kv == KvType::int8 && page % 32 == 0 ? 32 : 16, 32);
   s.options.step_tokens = max_context;
   s.options.max_running = 1;
   s.options.prefix_cache = false;
