@@ -132,6 +132,11 @@ TEST(products_in_turn_are_those_alone) {
   const struct {
     int64_t dim, ffn, attended;
   } shapes[] = {{576, 1536, 576}, {2048, 768, 512}, {264, 520, 4096}, {512, 7168, 1024}, {4096, 256, 256}, {8192, 256, 256}, {8320, 256, 512}};
+  // Blocks that have one tile of each product but the last, as in small models.
+  for (const int64_t rows : {1, 2, 4}) {
+    round_of_types = 0;
+    Layers(rows, 1024, 3072, 1024, 4096).check();
+  }
   for (int round = 0; round < 35; ++round) {
     const auto& s = shapes[round % 7];
     round_of_types = round;

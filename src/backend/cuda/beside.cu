@@ -61,7 +61,7 @@ Beside::Beside() {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
     thread_ = std::thread([this] { run(); });
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {  // no thread, or no memory for one: nothing is tried
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
@@ -125,7 +125,6 @@ void Beside::run() try {
     } while (next(&matrix));
   hand_over_products(&side, context_);
   close_products(&side);
-  cudaFree(side.chain);
   cudaStreamDestroy(side.stream);
 } catch (const std::bad_alloc&) {
 }

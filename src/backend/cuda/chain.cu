@@ -184,25 +184,20 @@ bool run_tiled(Context* c, const StreamArgs& a) {
   return a.l.has_min ? run<codes, Scales::with_min>(c, a) : run<codes, Scales::one>(c, a);
 }
 
-bool have_state(Context* c, PluginStatus* status) {
-  if (c->chain) return true;
-  const Here here(c, status);
-  ChainState* state = nullptr;
-  if (!here || !good(cudaMalloc(&state, sizeof *state), "room for outputs on their way", status)) return false;
-  if (!good(cudaMemsetAsync(state, 0, sizeof *state, c->stream), "room for outputs on their way", status)) {
-    cudaFree(state);
-    return false;
-  }
-  c->chain = state;
-  return true;
-}
-
 }  // namespace
 
-bool chain(Context* c, const StreamArgs& a, PluginStatus* status) {
+ChainState* make_chain_state(cudaStream_t stream) {
+  ChainState* state = nullptr;
+  if (cudaMalloc(&state, sizeof *state) == cudaSuccess && cudaMemsetAsync(state, 0, sizeof *state, stream) == cudaSuccess) return state;
+  cudaGetLastError();
+  cudaFree(state);
+  return nullptr;
+}
+
+bool chain(Context* c, const StreamArgs& a) {
   const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
   if (!chain_rows_of(*c, a.m) || a.k_map || a.l.codes == Codes::f32 || a.l.k % 8 || a.x_stride % 8 || !aligned(a.x) ||
-      (a.norm_weight && (a.narrow_x || a.l.k > 4 * norm_quads * threads || !aligned(a.norm_weight))) || !have_state(c, status))
+      (a.norm_weight && (a.narrow_x || a.l.k > 4 * norm_quads * threads || !aligned(a.norm_weight))) || (a.accumulate && a.narrow_out))
     return false;
   switch (a.l.codes) {
     case Codes::u4:

@@ -24,9 +24,12 @@ struct Chain {
 };
 
 // Whether products of so many rows are chain()'s, as a rule: it norms what they take.
-inline bool chain_rows_of(const Context& c, int64_t m) { return c.fast && c.may_wait && c.capability == 90 && m <= chain_rows; }
+inline bool chain_rows_of(const Context& c, int64_t m) { return c.chain && m <= chain_rows; }
 
 // False: not such a product, or there is too little shared memory. Its blocks wait for each other.
-bool chain(Context* c, const StreamArgs& a, PluginStatus* status);
+bool chain(Context* c, const StreamArgs& a);
+
+// Room for outputs on their way, of a context that may wait; null: there is no memory for it.
+ChainState* make_chain_state(cudaStream_t stream);
 
 }  // namespace orlop::cuda

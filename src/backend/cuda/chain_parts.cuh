@@ -112,7 +112,7 @@ __device__ void fill(const Chain& c, uint32_t ring, uint32_t full, uint32_t empt
 // The number of this launch. Nobody leaves before all of the block know it: the last block to leave counts it.
 __device__ inline uint32_t this_launch(const Chain& c) {
   wait_inputs();
-  const uint32_t launch = __ldcg(&c.state->launches) + 1;
+  const uint32_t next = __ldcg(&c.state->launches) + 1, launch = next ? next : 1;  // 0 is of words that never came
   group_sync(2, threads + 32 * finishers);
   return launch;
 }
@@ -131,6 +131,8 @@ __device__ void finish(const Chain& c, const float* sums, uint32_t ready, uint32
     const bool gated = a.glu != static_cast<int>(Glu::none), kept = c.op[o].kept;
     const int tiles = static_cast<int>((a.n + 15) / 16);
     int turn = 0;
+    // All tiles before are done: else one that had none of them would be ahead by more than the buffers are.
+    group_sync(3, 32 * finishers);
     for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x), ++count, ++turn) {
       if (turn % finishers != warp) continue;
       const int64_t n = int64_t{tile} * 16 + row;

@@ -86,7 +86,7 @@ struct Context {
   // Whether its kernels' blocks may wait for each other. One context of a GPU has the right: two such kernels side by
   // side could each have blocks that find no room for what they wait for.
   bool may_wait = false;
-  ChainState* chain = nullptr;  // chain.cu
+  ChainState* chain = nullptr;  // chain.cu; null: it takes no products
   Products* products = nullptr;  // see gemm.cuh
   bool no_products = false;             // asked for, and not there
   Beside* beside = nullptr;             // see beside.cuh; null: nothing is loaded beside

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "backend/cuda/beside.cuh"
+#include "backend/cuda/chain.cuh"
 #include "backend/cuda/common.cuh"
 #include "backend/cuda/entries.h"
 #include "backend/cuda/gemm.cuh"
@@ -15,7 +16,10 @@ std::atomic<bool> waiting[64];  // by GPU: one of its contexts may wait
 
 void open(int32_t index, bool fast, Context** out, GpuInfo* info, PluginStatus* status) {
   std::unique_ptr<Beside> beside;
-  if (fast) beside.reset(new (std::nothrow) Beside);
+  if (fast) try {
+      beside = std::make_unique<Beside>();
+    } catch (const std::bad_alloc&) {  // nothing is tried beside
+    }
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
@@ -55,8 +59,9 @@ void open(int32_t index, bool fast, Context** out, GpuInfo* info, PluginStatus* 
       delete c;
       return;
     }
+    c->may_wait = fast && index < 64 && !waiting[index].exchange(true);
+    if (c->may_wait && c->capability == 90) c->chain = make_chain_state(c->stream);
   }
-  c->may_wait = fast && index < 64 && !waiting[index].exchange(true);
   std::snprintf(info->name, sizeof info->name, "%s", p.name);
   info->major = p.major;
   info->minor = p.minor;

@@ -147,7 +147,7 @@ void matmul(Context* c, const MatmulArgs& given, PluginStatus* status) try {
                        .narrow_x = a.narrow_x,
                        .narrow_out = alone && a.narrow_out,
                        .accumulate = a.accumulate && (alone || !gated)};
-    return !fp32 && ((many && fixed(c, s, status)) || chain(c, s, status) || stream(c, s, status));
+    return !fp32 && ((many && fixed(c, s, status)) || chain(c, s) || stream(c, s, status));
   };
   if (together && stream_piece(0, true, a.out, a.out_stride, a.bias, a.bias ? a.bias + d.part_n[0] : nullptr)) return;
   float* product = gated ? reinterpret_cast<float*>(work + product_from) : a.out;

@@ -1,17 +1,24 @@
 // Pages on the move beside the steps: see Pages.
 #include <algorithm>
+#include <cstdint>
 
 #include "backend/cuda/common.cuh"
 #include "backend/cuda/transfers.cuh"
 
 namespace orlop::cuda {
-namespace {
 
-cudaError_t copy_rows(void* to, size_t to_stride, const void* from, size_t from_stride, const Rows& rows, cudaStream_t stream) {
-  return cudaMemcpy2DAsync(to, to_stride, from, from_stride, rows.bytes, rows.count, cudaMemcpyDeviceToDevice, stream);
+// A copy of two dimensions takes no stride above cudaDevAttrMaxPitch, which is no more than an int: a layer's pages are,
+// in large pools.
+cudaError_t copy_strided(void* to, size_t to_stride, const void* from, size_t from_stride, const Rows& rows, cudaMemcpyKind kind, cudaStream_t stream) {
+  constexpr size_t most = INT32_MAX;
+  if (rows.count == 1) return cudaMemcpyAsync(to, from, rows.bytes, kind, stream);
+  if (to_stride <= most && from_stride <= most) return cudaMemcpy2DAsync(to, to_stride, from, from_stride, rows.bytes, rows.count, kind, stream);
+  for (size_t i = 0; i < rows.count; ++i)
+    if (const cudaError_t error = cudaMemcpyAsync(static_cast<char*>(to) + i * to_stride, static_cast<const char*>(from) + i * from_stride, rows.bytes, kind, stream);
+        error != cudaSuccess)
+      return error;
+  return cudaSuccess;
 }
-
-}  // namespace
 
 // Slots for blocks of so many bytes. What cannot be had is done without from then on: the caller has another way, and
 // what two ways bring to one place on the host would come in any order.
@@ -70,7 +77,7 @@ bool Pages::out(cudaStream_t main, void* to_host, const void* from, const Rows& 
   unsigned char* aside = w.memory + static_cast<size_t>(slot) * w.slot_bytes;
   // An event that was never recorded is waited for by nobody.
   if (!good(cudaStreamWaitEvent(main, w.emptied[slot]), "a page to the host", status) ||
-      !good(copy_rows(aside, rows.bytes, from, rows.stride, rows, main), "a page to the host", status) ||
+      !good(copy_strided(aside, rows.bytes, from, rows.stride, rows, cudaMemcpyDeviceToDevice, main), "a page to the host", status) ||
       !good(cudaEventRecord(w.filled[slot], main), "a page to the host", status) ||
       !good(cudaStreamWaitEvent(w.stream, w.filled[slot]), "a page to the host", status))
     return false;
@@ -95,7 +102,7 @@ bool Pages::in(cudaStream_t main, void* to, const void* from_host, const Rows& r
   ring_.upload(w.stream, aside, from_host, bytes, status);
   return status->code == 0 && good(cudaEventRecord(w.filled[slot], w.stream), "a page from the host", status) &&
          good(cudaStreamWaitEvent(main, w.filled[slot]), "a page from the host", status) &&
-         good(copy_rows(to, rows.stride, aside, rows.bytes, rows, main), "a page from the host", status) &&
+         good(copy_strided(to, rows.stride, aside, rows.bytes, rows, cudaMemcpyDeviceToDevice, main), "a page from the host", status) &&
          good(cudaEventRecord(w.emptied[slot], main), "a page from the host", status);
 }
 

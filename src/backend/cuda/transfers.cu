@@ -169,10 +169,7 @@ uint64_t Landings::download_later(cudaStream_t stream, void* to_host, const void
   const std::lock_guard lock(mutex_);
   Landing* l = landing_for(bytes, status);
   if (!l) return 0;
-  const bool copied = !bytes || good(rows.count == 1 ? cudaMemcpyAsync(l->memory, from, bytes, cudaMemcpyDeviceToHost, stream)
-                                                     : cudaMemcpy2DAsync(l->memory, rows.bytes, from, rows.stride, rows.bytes, rows.count,
-                                                                         cudaMemcpyDeviceToHost, stream),
-                                     "download", status);
+  const bool copied = !bytes || good(copy_strided(l->memory, rows.bytes, from, rows.stride, rows, cudaMemcpyDeviceToHost, stream), "download", status);
   if (!copied || !good(cudaEventRecord(l->landed, stream), "download", status)) return 0;
   l->to = to_host;
   l->bytes = bytes;
@@ -235,7 +232,7 @@ uint64_t Transfers::page_out(cudaStream_t stream, void* to_host, const void* fro
   uint64_t ticket = 0;
   if (pages_.out(stream, to_host, from, rows, &ticket, status)) {
     const std::lock_guard lock(ticket_mutex_);
-    page_ticket_ = ticket;
+    page_ticket_ = std::max(page_ticket_, ticket);
     return ticket | of_pages;
   }
   if (status->code) return 0;

@@ -33,6 +33,9 @@ struct Rows {  // on the GPU; a block of memory is one row
   size_t count, bytes, stride;
 };
 
+// Rows of `rows`, from and to where they lie so far apart.
+cudaError_t copy_strided(void* to, size_t to_stride, const void* from, size_t from_stride, const Rows& rows, cudaMemcpyKind kind, cudaStream_t stream);
+
 void load_on(Lane* lane, void* to, const void* from, size_t bytes, PluginStatus* status);
 
 // Small uploads through pinned memory, in the order of the stream. One stream's.
