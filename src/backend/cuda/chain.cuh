@@ -1,4 +1,4 @@
-// Products of very few rows of activations that follow one another, in one kernel: see chain.cu.
+// Products of very few rows of activations that follow one another, in one kernel: see chain_kernel.cuh.
 #pragma once
 #include "backend/cuda/stream.cuh"
 
@@ -7,7 +7,7 @@ namespace orlop::cuda {
 constexpr int32_t chain_rows = 4;  // of activations, at most
 constexpr int chain_most = 6;      // products of one kernel
 
-struct ChainState;  // of a context: chain.cu
+struct ChainState;  // of a context: chain_parts.cuh
 
 // An op of a chain.
 struct ChainOp {

@@ -1,5 +1,5 @@
 // What the warps of a chain's block do beside multiplying: one fills the ring, some add up what the others leave; and
-// how outputs get to the next product. See chain.cu. Only code for sm_90a may call it.
+// how outputs get to the next product. See chain_kernel.cuh. Only code for sm_90a may call it.
 #pragma once
 #include "backend/cuda/chain.cuh"
 #include "backend/cuda/hopper.cuh"
@@ -28,11 +28,7 @@ constexpr int buffers = 4;     // of tiles' sums, which finishers take by turns
 // The warps that multiply meet.
 __device__ inline void meet() { group_sync(1, threads); }
 
-
-__device__ inline uint64_t word(uint32_t value, uint32_t launch) { return uint64_t{launch} << 32 | value; }
-__device__ inline void send(uint64_t* to, uint32_t value, uint32_t launch) {
-  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word(value, launch)) : "memory");
-}
+__device__ inline void send(uint64_t* to, uint32_t value, uint32_t launch) { send_word(to, uint64_t{launch} << 32 | value); }
 // Words from `from` on, 4 a place, as many places as begin below `end`; waits until all are there.
 template <int places>
 __device__ inline void receive(const uint64_t* from, int first, int step, int end, uint32_t launch, uint32_t (&to)[places][4]) {
@@ -44,8 +40,8 @@ __device__ inline void receive(const uint64_t* from, int first, int step, int en
       const int at = first + p * step;
       if (at >= end) continue;
       uint64_t v[4];
-      asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(v[0]), "=l"(v[1]) : "l"(from + at) : "memory");
-      asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(v[2]), "=l"(v[3]) : "l"(from + at + 2) : "memory");
+      receive_words(from + at, v[0], v[1]);
+      receive_words(from + at + 2, v[2], v[3]);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         to[p][e] = static_cast<uint32_t>(v[e]);
@@ -71,7 +67,7 @@ struct Stages {
   ORLOP_BOTH static int unit_bytes(const Piece& l) { return tiled ? 1024 + 16 * scale_bytes(l) : 128; }  // from a warp's to the next
   ORLOP_BOTH static int stage_bytes(const Piece& l) { return tiled ? chain_warps * unit_bytes(l) : 16 * row_pitch; }
   ORLOP_BOTH static int units(const Piece& l) { return static_cast<int>(l.k_padded) / unit; }
-  static constexpr int barrier_bytes = (2 * most_stages + 2 * buffers) * 8;
+  static constexpr int barrier_bytes = (2 * most_stages + 2 * buffers) * 8 + 4 * chain_warps;  // and parts of a norm
   ORLOP_BOTH static int sum_floats(int m) { return chain_warps * 2 * m * 16; }  // of a tile: [warps][halves][m][16]
   // Of shared memory: what is neither the ring nor x.
   ORLOP_BOTH static int besides(int m) { return barrier_bytes + buffers * sum_floats(m) * 4; }

@@ -1,6 +1,7 @@
 // Codes of weights as pairs of bf16, exactly: 16 bytes of a thread (see place()) are `steps` times four elements.
 #pragma once
 #include "backend/cuda/common.cuh"
+#include "backend/cuda/instructions.cuh"
 
 namespace orlop::cuda {
 
@@ -17,13 +18,6 @@ __device__ inline uint32_t times(uint32_t a, uint32_t b) {
   return *reinterpret_cast<const uint32_t*>(&v);
 }
 __device__ inline uint32_t word_of(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
-
-// (a & mask) | bits, in one instruction.
-__device__ inline uint32_t masked(uint32_t a, uint32_t mask, uint32_t bits) {
-  uint32_t v;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(v) : "r"(a), "r"(mask), "r"(bits));
-  return v;
-}
 
 constexpr int steps_of(Codes codes) { return static_cast<int>(unit_of(codes)) / 16; }
 

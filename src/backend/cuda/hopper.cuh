@@ -20,6 +20,8 @@ __device__ inline void barrier_arrive(uint32_t barrier) {
 __device__ inline void barrier_expect(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
+// What barrier_init() did is there for copies, and for other threads once the block has met.
+__device__ inline void barriers_there() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 // Until the phase of that parity is complete.
 __device__ inline void barrier_wait(uint32_t barrier, int parity) {
   asm volatile(
@@ -54,6 +56,23 @@ __device__ inline void copy_bytes(uint32_t to, const void* from, int bytes, uint
                : "memory");
 }
 __device__ inline void prefetch_map(const CUtensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+
+// To the second-level cache.
+__device__ inline void prefetch_line(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p) : "memory"); }
+
+// A kernel's memory of the size that it is started with.
+__device__ inline unsigned char* dynamic_shared() {
+  extern __shared__ __align__(128) unsigned char of_this_block[];
+  return of_this_block;
+}
+
+// ---- words that blocks pass to each other: each is whole, and that is all that is said of their order
+
+__device__ inline void send_word(uint64_t* to, uint64_t v) { asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(v) : "memory"); }
+// Two, at a multiple of 16 bytes.
+__device__ inline void receive_words(const uint64_t* from, uint64_t& a, uint64_t& b) {
+  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(from) : "memory");
+}
 
 template <int Count>
 __device__ inline void fewer_registers() {

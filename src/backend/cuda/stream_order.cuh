@@ -14,13 +14,6 @@ constexpr int warps = 8, turn = 2, stream_threads = 32 * warps * turn;  // warps
 // What a unit's scales are: none beside the codes; one; one and a min; any number, with mins or without.
 enum class Scales { none, one, with_min, any };
 
-__device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 template <int bytes>
 __device__ inline void copy_later(unsigned char* to, const unsigned char* from) {
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
