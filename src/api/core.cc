@@ -38,14 +38,11 @@ int32_t layers_below(const EngineConfig& config, const Config& model, const Back
   return 0;
 }
 
-// What the weights leave of each side's memory, the weights taken to be as large in every layer.
-void estimate_left(std::vector<KvSide>& sides, int32_t layers, uint64_t weights) {
-  for (KvSide& s : sides) {
-    const uint64_t free = s.part.exec.device->memory_available();
-    const uint64_t taken = sides.size() == 1 ? weights
-                                             : weights / static_cast<uint64_t>(layers) *
-                                                   static_cast<uint64_t>(s.part.end - s.part.begin);
-    s.left = free > taken ? free - taken : 0;
+// What the weights leave of each side's memory.
+void estimate_left(std::vector<KvSide>& sides, const Config& model, uint64_t weights) {
+  for (size_t i = 0; i < sides.size(); ++i) {
+    const uint64_t free = sides[i].part.exec.device->memory_available(), taken = weights_of_side(model, sides, i, weights);
+    sides[i].left = free > taken ? free - taken : 0;
   }
 }
 
@@ -131,7 +128,7 @@ std::shared_ptr<Core> Core::load(const EngineConfig& given, LoadProgress* progre
   const bool shrinks = config.quant.kind == QuantOptions::Kind::dynamic;
   const uint64_t weights =
       shrinks ? core->file_bytes_ / 16 * static_cast<uint64_t>(config.quant.bits + 1) : core->file_bytes_;
-  estimate_left(sides, model_config.layers, weights);
+  estimate_left(sides, model_config, weights);
   core->kv_ = plan_kv(config, model_config, limits.kv_type, sides);
   limits.max_rows = config.step_tokens;
   limits.max_seqs = config.max_running_seqs;

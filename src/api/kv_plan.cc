@@ -69,6 +69,16 @@ int64_t KvPlan::pages_in_all() const {
   return sum;
 }
 
+uint64_t weights_of_side(const Config& model, std::span<const KvSide> sides, size_t side, uint64_t weights) {
+  if (sides.size() == 1) return weights;
+  const Part& p = sides[side].part;
+  const double dim = model.dim, q = 1.0 * model.heads * model.head_dim, kv = 1.0 * model.kv_heads * model.head_dim;
+  const double layer = dim * (2 * q + 2 * kv + 3.0 * model.ffn_dim), words = dim * model.vocab;
+  const double all = layer * model.layers + words * (model.tied_embeddings ? 1 : 2);
+  const double own = layer * (p.end - p.begin) + (side == 0 ? words : 0) + (side + 1 == sides.size() ? words : 0);
+  return static_cast<uint64_t>(static_cast<double>(weights) * (own / all));
+}
+
 KvPlan plan_kv(const EngineConfig& config, const Config& model, KvType type, std::span<const KvSide> sides) {
   KvPlan plan;
   const KvDesc desc{type, model.kv_heads, model.head_dim, config.block_size};

@@ -34,6 +34,10 @@ struct KvSide {
   double fraction = 0;  // of them, where kv_fraction is left out
 };
 
+// Of a model's bytes of weights what each side has, by the sizes of its matrices: the first the embedding, the last
+// the head, each its own where they share one.
+uint64_t weights_of_side(const Config& model, std::span<const KvSide> sides, size_t side, uint64_t weights);
+
 // kv_bytes is the budget of all sides together; where it is not given, each side has kv_fraction of what is left
 // there. Pages have the same numbers on all sides: the side that holds the fewest decides.
 // Error(invalid_argument) if kv_bytes does not hold a page of each group, or max_context exceeds the
