@@ -17,7 +17,8 @@ SHAPES = {
     "tiny": dict(hidden_size=256, intermediate_size=768, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=64, vocab_size=32768),
 }
 FP8 = dict(quant_method="compressed-tensors", format="float-quantized", quantization_status="compressed", ignore=["lm_head"],
-           config_groups=dict(group_0=dict(targets=["Linear"], weights=dict(type="float", num_bits=8, strategy="channel", symmetric=True, dynamic=False))))
+           config_groups=dict(group_0=dict(targets=["Linear"], weights=dict(type="float", num_bits=8, strategy="channel", symmetric=True, dynamic=False),
+                                          input_activations=dict(type="float", num_bits=8, strategy="token", symmetric=True, dynamic=True))))
 
 
 def tensors(c):

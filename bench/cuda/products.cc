@@ -82,8 +82,8 @@ int main(int count, char** values) try {
                           {"1b down", 2048, 8192, false, true}};
   for (const Shape& s : shapes) {
     const bool small = s.name[0] == '1';
-    time(*gpu, s, FileType::bf16, 0, small ? std::vector<int64_t>{1} : std::vector<int64_t>{1, 2, 4, 8, 16, 32, 48, 256, 4096});
-    if (!small) time(*gpu, s, FileType::w4, 128, {1, 2, 8, 16, 32, 48});
+    time(*gpu, s, FileType::bf16, 0, small ? std::vector<int64_t>{1} : std::vector<int64_t>{1, 2, 4, 8, 16, 32, 64, 128, 256, 4096});
+    if (!small) time(*gpu, s, FileType::w4, 128, {1, 2, 8, 16, 32, 64});
     if (!small) time(*gpu, s, FileType::w8, 0, {1, 32});
   }
   return 0;

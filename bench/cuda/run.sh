@@ -7,8 +7,7 @@
 #   racecheck  and under racecheck
 #   initcheck  and under initcheck
 #   golden     the tiny models' golden logits; the same bits alone, batched, in chunks; models split between
-#              processor and GPU; SmolLM2 through the C API
-#              where ORLOP_TEST_MODEL names its file
+#              processor and GPU; SmolLM2 (in .cache, as make fetches it), through the C API too
 #   bits       random requests through the engine, alone and together: the same bits (deterministic). In fast mode,
 #              equal batches twice
 #   traffic    clients that submit, cancel, read slowly or leave, for SECONDS (60); no page is lost
@@ -20,7 +19,7 @@
 #   time       tokens a second of models of real shape with random weights (make_llama.py): fast, then deterministic
 # What bounds a decode step of batch 1 is reading the weights (bytes / 4.4 TB/s on an H200); of a prefill the
 # products (2 * parameters * tokens / 793 TFLOP/s in bf16). TIME_KINDS chooses of "1b 8b", TIME_FORMATS of "bf16 int4 fp8"
-# (fp8: e4m3 weights, the feed-forward products with e4m3 activations, attention's in bf16).
+# (fp8: e4m3 weights and activations in the layers' products).
 set -u
 build=$1
 shift
@@ -66,7 +65,8 @@ for part in "$@"; do
         echo -n "$t, all layers but one on the processor: "
         ORLOP_TEST_GPU_LAYERS=1 try 300 "$build/tests/model/test_model_$t"
       done
-      [ -e "${ORLOP_TEST_MODEL:-}" ] && { echo -n "smollm2: "; try 300 "$build/tests/api/test_api_smollm2_shared"; }
+      echo -n "smollm2: "
+      try 300 "$build/tests/api/test_api_smollm2_shared"
       ;;
     bits)
       try 300 "$build/tests/stress/test_same_bits" "${SECONDS_OF_BITS:-120}"

@@ -20,7 +20,7 @@ namespace {
 // One config group: how weights are quantized and which modules.
 struct Group {
   int bits = 8;
-  bool floats = false, symmetric = true, int8_activations = false, act_order = false;
+  bool floats = false, symmetric = true, int8_activations = false, fp8_activations = false, act_order = false;
   enum class Strategy { tensor, channel, group, block } strategy = Strategy::tensor;
   int64_t size = 0, bn = 0, bk = 0;
   std::string key;  // "FILE: quantization_config.config_groups.NAME."
@@ -127,10 +127,14 @@ class Compressed final : public QuantScheme {
                    : g.strategy == Group::Strategy::channel ? "a scale per channel"
                                                             : "a scale per matrix",
                    g.symmetric ? ", symmetric" : ", asymmetric",
-                   g.int8_activations ? ", int8 activations" : "",
+                   g.int8_activations  ? ", int8 activations"
+                   : g.fp8_activations ? ", fp8 activations"
+                                       : "",
                    groups_.size() > 1 ? cat(", and ", groups_.size() - 1, " other groups") : "");
-    for (const Group& each : groups_)
+    for (const Group& each : groups_) {
       int8_activations_ = int8_activations_ || each.int8_activations;
+      fp8_activations_ = fp8_activations_ || each.fp8_activations;
+    }
   }
 
   bool holds(const std::string& module) const override {
@@ -198,6 +202,7 @@ class Compressed final : public QuantScheme {
       if (bits != 8 && bits != 16)
         fail(Status::unsupported, a.name("num_bits"), " is ", bits, "; 8 and 16 are supported");
       g.int8_activations = kind == "int" && bits == 8 && !g.floats;
+      g.fp8_activations = kind == "float" && bits == 8 && g.floats;
       if (g.int8_activations) check_activations(a);
     }
     return g;

@@ -26,6 +26,7 @@ class Fp8 final : public QuantScheme {
         skip_ = list;
         skip_key_ = keys.name(key);
       }
+    fp8_activations_ = true;  // what the method is
     summary_ = cat("fp8 e4m3, ",
                    bn_ ? cat("blocks of ", bn_, " x ", bk_) : "a scale per matrix or channel");
   }

@@ -328,8 +328,8 @@ static void memory_is_the_file_and_the_budget(void) {
   p.flags = ORLOP_GENERATE_IGNORE_EOS;
   run(e, &p, &a);
   CHECK(a.n == 50);
-  if (SANITIZED) {
-    printf("memory: not compared, a sanitizer's own memory is in it\n");
+  if (SANITIZED || getenv("ORLOP_TEST_DEVICE")) {
+    printf("memory: not compared, a sanitizer's own memory is in it, or a GPU driver's\n");
   } else {
     printf("memory: peak %ld bytes, of which %ld allowed\n", peak_bytes(),
            file + kv + (64L << 20));

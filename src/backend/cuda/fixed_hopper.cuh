@@ -23,7 +23,7 @@ struct HopperPlan {
   }
 };
 
-// A box of 64 rows and step_k elements.
+// A box of rows and step_k elements, as its map says.
 __device__ inline void copy_rows(uint32_t to, const CUtensorMap* map, int k, int row, uint32_t barrier) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(map), "r"(k), "r"(row),
                "r"(barrier)
@@ -35,18 +35,18 @@ __device__ inline void arrive_if(bool really, uint32_t barrier) {
                : "memory");
 }
 
-// Rows of bf16 that begin every `bytes`, in boxes of 64 of them by step_k elements.
-inline bool map_rows(const void* from, int64_t k, int64_t rows, int64_t bytes, CUtensorMap* map) {
+// Rows of bf16 that begin every `bytes`, in boxes of some of them by step_k elements.
+inline bool map_rows(const void* from, int64_t k, int64_t rows, int64_t bytes, CUtensorMap* map, uint32_t box_rows = 64) {
   const TensorMapEncode encode = tensor_map_encode();
   const cuuint64_t sizes[] = {static_cast<cuuint64_t>(k), static_cast<cuuint64_t>(rows)}, strides[] = {static_cast<cuuint64_t>(bytes)};
-  const cuuint32_t box[] = {step_k, 64}, steps[] = {1, 1};
+  const cuuint32_t box[] = {step_k, box_rows}, steps[] = {1, 1};
   return encode && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(from), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                           CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-// A block's sums, [rows of activations][fixed_pitch], and those of its cluster that share k, to where they belong. All
+// A block's sums, [rows of activations][pitch], and those of its cluster that share k, to where they belong. All
 // threads of the blocks.
-template <bool tiled>
+template <bool tiled, int tile_w = fixed_tile_w>
 __device__ inline void leave_tile(const StreamArgs& a, int64_t m0, int64_t n0, int tile_x, const float* sums, int split, int rank) {
   // Nobody reads the others' sums before they are there.
   if (split > 1) {
@@ -58,9 +58,9 @@ __device__ inline void leave_tile(const StreamArgs& a, int64_t m0, int64_t n0, i
   if (threadIdx.x < consumers) {
     const int there = static_cast<int>(min(a.m - m0, int64_t{tile_x})), thread = static_cast<int>(threadIdx.x);
     if (split == 1)
-      fixed_out<tiled>(a, m0, n0, there, thread, consumers, [&](int i) { return *reinterpret_cast<const float4*>(sums + i); });
+      fixed_out<tiled, tile_w>(a, m0, n0, there, thread, consumers, [&](int i) { return *reinterpret_cast<const float4*>(sums + i); });
     else
-      fixed_out<tiled>(a, m0, n0, there, thread + rank * consumers, consumers * split, [&](int i) {
+      fixed_out<tiled, tile_w>(a, m0, n0, there, thread + rank * consumers, consumers * split, [&](int i) {
         float4 v = {};
         for (int r = 0; r < split; ++r) {
           const float4 more = *reinterpret_cast<const float4*>(at_block(sums + i, r));

@@ -114,6 +114,7 @@ __device__ inline uint64_t swizzled(uint32_t address, int across, int down) {
 #define ORLOP_D64 ORLOP_D48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define ORLOP_F8(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define ORLOP_F32(d, i) ORLOP_F8(d, i), ORLOP_F8(d, i + 8), ORLOP_F8(d, i + 16), ORLOP_F8(d, i + 24)
+#define ORLOP_OUT16(d) ORLOP_F8(d, 0), ORLOP_F8(d, 8)
 #define ORLOP_OUT32(d) ORLOP_F32(d, 0)
 #define ORLOP_OUT40(d) ORLOP_F32(d, 0), ORLOP_F8(d, 32)
 #define ORLOP_OUT48(d) ORLOP_F32(d, 0), ORLOP_F8(d, 32), ORLOP_F8(d, 40)
@@ -141,6 +142,7 @@ struct Product;
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                                \
     }                                                                                                                     \
   };
+ORLOP_PRODUCT(__nv_bfloat16, "bf16", 32, 16, 16, 17, 18, 19, 20, 21)
 ORLOP_PRODUCT(__nv_bfloat16, "bf16", 64, 32, 32, 33, 34, 35, 36, 37)
 ORLOP_PRODUCT(__half, "f16", 64, 32, 32, 33, 34, 35, 36, 37)
 ORLOP_PRODUCT(__nv_bfloat16, "bf16", 80, 40, 40, 41, 42, 43, 44, 45)

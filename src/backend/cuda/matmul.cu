@@ -5,6 +5,7 @@
 #include "backend/cuda/chain.cuh"
 #include "backend/cuda/codes.cuh"
 #include "backend/cuda/entries.h"
+#include "backend/cuda/few.cuh"
 #include "backend/cuda/fixed.cuh"
 #include "backend/cuda/gemm.cuh"
 #include "backend/cuda/norm.cuh"
@@ -99,14 +100,17 @@ void matmul(Context* c, const MatmulArgs& given, PluginStatus* status) try {
   auto* work = static_cast<unsigned char*>(a.workspace);
   const bool fp32 = d.compute == Compute::fp32, gated = d.glu != Glu::none;
   const auto* packed = static_cast<const unsigned char*>(a.packed);
-  if (matmul_many(c, a, status)) return;
+  const bool few = few_takes(*c, d, all, a.m);
+  if (!few && matmul_many(c, a, status)) return;
   // fixed() takes rows of bf16; its bits are stream()'s.
   static_assert(fixed_above >= plain_rows);  // up to there the workspace has no room for padded rows
-  const bool many = !fp32 && a.m > (c->fast ? few_rows : fixed_above);
+  const bool many = few || (!fp32 && a.m > (c->fast ? few_rows : fixed_above));
   const int32_t* k_map = d.k_map;
   const int64_t product_from = many ? many_raw_at(d, a.m) : product_at(d, a.m);
   if (many && (a.norm_weight || k_map || !a.narrow_x || !fixed_takes(a.x, a.x_stride, d.k))) {
-    fixed_rows(c, {a.x, a.x_stride, a.norm_weight, k_map, reinterpret_cast<__nv_bfloat16*>(work), d.k, up(d.k, k_block), a.norm_eps, a.narrow_x}, a.m);
+    const int64_t padded = up(d.k, k_block);
+    if (!few || !prepare_rows(c, Elem::bf16, {.x = a.x, .x_stride = a.x_stride, .norm_weight = a.norm_weight, .k_map = k_map, .to = work, .m = a.m, .k = d.k, .k_padded = padded, .eps = a.norm_eps, .narrow = a.narrow_x}))
+      fixed_rows(c, {a.x, a.x_stride, a.norm_weight, k_map, reinterpret_cast<__nv_bfloat16*>(work), d.k, padded, a.norm_eps, a.narrow_x}, a.m);
     a.x = reinterpret_cast<const float*>(work);
     a.x_stride = up(d.k, k_block);
     a.narrow_x = true;
@@ -147,7 +151,7 @@ void matmul(Context* c, const MatmulArgs& given, PluginStatus* status) try {
                        .narrow_x = a.narrow_x,
                        .narrow_out = alone && a.narrow_out,
                        .accumulate = a.accumulate && (alone || !gated)};
-    return !fp32 && ((many && fixed(c, s, status)) || chain(c, s) || stream(c, s, status));
+    return !fp32 && ((few && few_hopper(c, s, status)) || (many && fixed(c, s, status)) || chain(c, s) || stream(c, s, status));
   };
   if (together && stream_piece(0, true, a.out, a.out_stride, a.bias, a.bias ? a.bias + d.part_n[0] : nullptr)) return;
   float* product = gated ? reinterpret_cast<float*>(work + product_from) : a.out;

@@ -45,13 +45,11 @@ struct Step;
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                            \
     }                                                                                                                 \
   };
-#define ORLOP_OUT16(d) ORLOP_F8(d, 0), ORLOP_F8(d, 8)
 ORLOP_STEP(32, 16, 16, 17, 18, 19, 20, 21)
 ORLOP_STEP(64, 32, 32, 33, 34, 35, 36, 37)
 ORLOP_STEP(96, 48, 48, 49, 50, 51, 52, 53)
 ORLOP_STEP(128, 64, 64, 65, 66, 67, 68, 69)
 #undef ORLOP_STEP
-#undef ORLOP_OUT16
 
 // Rows of 128 bytes in shared memory, turned as RowsArgs says: 1,024 bytes to the next eight.
 __device__ inline uint64_t turned_rows(uint32_t address) { return (address & 0x3ffff) >> 4 | uint64_t{1} << 16 | uint64_t{64} << 32 | uint64_t{1} << 62; }

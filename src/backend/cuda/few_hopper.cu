@@ -1,0 +1,178 @@
+// Products of up to 128 rows of activations with bf16 weights. Weights are the left operand, whose rows of 64 fill a
+// warpgroup product (wgmma), activations the right one, as few columns as there are: both from shared memory, where a
+// warp brings them by tensor maps into a ring of stages. Weights need nothing of the kernels before: a block asks for its
+// first ones while those end.
+//
+// Where tiles are fewer than blocks find room, k is shared by a cluster of blocks, which adds their sums in order.
+#include "backend/cuda/few.cuh"
+
+#include "backend/cuda/fixed_hopper.cuh"
+
+namespace orlop::cuda {
+namespace {
+
+constexpr int threads = consumers + 32;  // one warp copies
+constexpr int sums_barrier = 1;          // of the consumers
+
+// x_rows of activations; blocks_w: how many times 64 rows of weights a warpgroup has.
+template <int x_rows, int blocks_w>
+struct Layout {
+  static constexpr int tile_w = groups * 64 * blocks_w, w_bytes = tile_w * step_k * 2, x_bytes = x_rows * step_k * 2, stage_bytes = w_bytes + x_bytes;
+  static constexpr int stages = x_rows == 32 ? 5 : 4, resident = blocks_w == 1 ? 2 : 1;
+  static constexpr int pitch = pitch_of_sums(tile_w);
+  static constexpr size_t shared = 1024 + stages * stage_bytes + 16 * stages;  // sums come where the ring was
+  static_assert(x_rows * pitch * 4 <= stages * stage_bytes && w_bytes % (8192 * 2) == 0);
+};
+
+struct Plan {
+  int split, each;  // blocks that share k; steps of each
+};
+
+template <int x_rows, int blocks_w>
+__global__ void __launch_bounds__(threads, Layout<x_rows, blocks_w>::resident)
+    few_products(StreamArgs a, Plan p, const __grid_constant__ CUtensorMap low, const __grid_constant__ CUtensorMap high, const __grid_constant__ CUtensorMap x) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  using L = Layout<x_rows, blocks_w>;
+  constexpr int stages = L::stages, stage_bytes = L::stage_bytes, N = x_rows / 2;
+  extern __shared__ unsigned char raw_shared[];
+  const uint32_t base = (shared_address(raw_shared) + 1023) / 1024 * 1024, full = base + stages * stage_bytes, empty = full + 8 * stages;
+  float* const sums = reinterpret_cast<float*>(raw_shared + (base - shared_address(raw_shared)));
+  const bool gated = a.glu != static_cast<int>(Glu::none);
+  const int split = p.split, rank = split > 1 ? cluster_rank() : 0;
+  const int64_t n0 = int64_t{static_cast<int>(blockIdx.x) / split} * (gated ? L::tile_w / 2 : L::tile_w);
+  const int all = static_cast<int>(a.l.k_padded) / step_k, begin = min(all, rank * p.each), count = min(all, begin + p.each) - begin;
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < stages; ++s) {
+      barrier_init(full + 8 * s, 1);
+      barrier_init(empty + 8 * s, consumers / 32);
+    }
+    barriers_there();
+  }
+  __syncthreads();
+  let_next_start();
+
+  if (threadIdx.x >= consumers) {
+    if (threadIdx.x == consumers) {
+      const auto weights = [&](int i) {
+        const uint32_t to = base + i % stages * stage_bytes, barrier = full + 8 * (i % stages);
+        const int k = (begin + i) * step_k;
+        barrier_expect(barrier, stage_bytes);
+#pragma unroll
+        for (int box = 0; box < L::tile_w / 64; ++box) {
+          const bool second = box >= L::tile_w / 128;
+          copy_rows(to + box * 8192, second && gated ? &high : &low, k, static_cast<int>(n0 + (second && gated ? a.up_row - L::tile_w / 2 : 0)) + 64 * box, barrier);
+        }
+      };
+      const auto activations = [&](int i) {
+        const uint32_t to = base + i % stages * stage_bytes + L::w_bytes;
+        copy_rows(to, &x, (begin + i) * step_k, 0, full + 8 * (i % stages));
+      };
+      const int early = min(count, stages);
+      for (int i = 0; i < early; ++i) weights(i);
+      wait_inputs();
+      for (int i = 0; i < early; ++i) activations(i);
+      for (int i = early; i < count; ++i) {
+        barrier_wait(empty + 8 * (i % stages), i / stages % 2 ^ 1);
+        weights(i);
+        activations(i);
+      }
+    }
+    __syncwarp();
+    wait_inputs();
+  } else {
+    const int group = static_cast<int>(threadIdx.x) / 128, lane = threadIdx.x % 32, g = lane / 4, j = lane % 4;
+    const uint64_t w = swizzled(base + group * (L::w_bytes / groups), 0, 1024), rows = swizzled(base + L::w_bytes, 0, 1024);
+    float sum[blocks_w][N];
+#pragma unroll
+    for (int b = 0; b < blocks_w; ++b)
+#pragma unroll
+      for (int i = 0; i < N; ++i) sum[b][i] = 0;
+    wait_inputs();
+    for (int i = 0; i < count; ++i) {
+      barrier_wait(full + 8 * (i % stages), i / stages % 2);
+      const auto at = static_cast<uint64_t>(i % stages * (stage_bytes >> 4));
+      products_begin();
+#pragma unroll
+      for (int step = 0; step < step_k / 16; ++step)
+#pragma unroll
+        for (int b = 0; b < blocks_w; ++b)
+          Product<__nv_bfloat16, x_rows>::scores(sum[b], w + at + static_cast<uint64_t>(2 * step + b * (8192 >> 4)), rows + at + static_cast<uint64_t>(2 * step), 1);
+      products_commit();
+      products_wait<1>();  // but for these
+      arrive_if(i > 0 && lane == 0, empty + 8 * ((i + stages - 1) % stages));
+    }
+    products_wait<0>();
+#pragma unroll
+    for (int b = 0; b < blocks_w; ++b) hold(sum[b]);
+    group_sync(sums_barrier, consumers);  // nobody reads the ring any more
+    const int row = group * 64 * blocks_w + static_cast<int>(threadIdx.x) % 128 / 32 * 16 + g;
+#pragma unroll
+    for (int b = 0; b < blocks_w; ++b)
+#pragma unroll
+      for (int i = 0; i < N; ++i) sums[(8 * (i / 4) + 2 * j + i % 2) * L::pitch + row + 64 * b + 8 * (i / 2 % 2)] = sum[b][i];
+  }
+  leave_tile<false, L::tile_w>(a, 0, n0, x_rows, sums, split, rank);
+#endif
+}
+
+// Blocks that find room at once in clusters of so many; 0: none.
+int places(Context* c, const void* kernel, size_t shared, int split) {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = static_cast<unsigned>(split);
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(split));
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  PluginStatus ignored;
+  const Here here(c, &ignored);
+  int clusters = 0;
+  const bool known = here && cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared) == cudaSuccess &&
+                     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)) == cudaSuccess &&
+                     cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) == cudaSuccess;
+  if (!known) cudaGetLastError();
+  return known ? clusters * split : 0;
+}
+
+template <int x_rows, int blocks_w>
+bool start(Context* c, const StreamArgs& a) {
+  using L = Layout<x_rows, blocks_w>;
+  const auto kernel = few_products<x_rows, blocks_w>;
+  constexpr int which = x_rows == 32 ? 0 : x_rows == 64 ? 1 : 2, most_log = 3, least = 4;  // steps of a block
+  if (L::shared + 1024 > c->block_shared) return false;
+  const int64_t rows = a.glu ? L::tile_w / 2 : L::tile_w, tiles = (a.n + rows - 1) / rows, steps = a.l.k_padded / step_k;
+  Plan p{1, static_cast<int>(steps)};
+  for (int log = 1; log <= most_log; ++log) {
+    int& room = c->few_places[which][log - 1];
+    if (room == 0) room = std::max(1, places(c, reinterpret_cast<const void*>(kernel), L::shared, 1 << log));
+    if (tiles << log > room || steps >> log < least) break;
+    p.split = 1 << log;
+  }
+  p.each = static_cast<int>((steps + p.split - 1) / p.split);
+  CUtensorMap maps[3];
+  const int64_t w_rows = up(a.l.rows, row_block);
+  if (!map_rows(a.low, a.l.k_padded, w_rows, a.l.row_bytes, &maps[0]) || !map_rows(a.high, a.l.k_padded, w_rows, a.l.row_bytes, &maps[1]) ||
+      !map_rows(a.x, a.l.k, a.m, a.x_stride * 2, &maps[2], x_rows))
+    return false;
+  launch(c, kernel, Shape{dim3(static_cast<unsigned>(tiles * p.split)), dim3(threads), L::shared, static_cast<unsigned>(p.split)}, a, p, maps[0], maps[1], maps[2]);
+  return true;
+}
+
+}  // namespace
+
+bool few_takes(const Context& c, const LinearDesc& d, const Pieces& pieces, int64_t m) {
+  if (!c.fast || c.capability != 90 || m <= plain_rows || m > few_hopper_rows || d.compute == Compute::fp32 || !tensor_map_encode()) return false;
+  for (int i = 0; i < pieces.count; ++i)
+    if (pieces.piece[i].codes != Codes::bf16) return false;
+  return true;
+}
+
+bool few_hopper(Context* c, const StreamArgs& a, PluginStatus*) {
+  if (!c->fast || c->capability != 90 || a.m <= plain_rows || a.m > few_hopper_rows || a.l.codes != Codes::bf16) return false;
+  return a.m <= 32 ? start<32, 1>(c, a) : a.m <= 64 ? start<64, 1>(c, a) : start<128, 2>(c, a);
+}
+
+}  // namespace orlop::cuda
