@@ -94,7 +94,11 @@ struct Input {
   float off;
   bool has_min;
 
-  ORLOP_BOTH static int pitch_of(const Piece& l) { return x_pitch<codes, S::tiled>(static_cast<int>(l.k_padded)); }
+  // Lanes read 16 bytes at a time: of a row 64 that lie together, or every second 16 of 128. Two rows meet all banks.
+  ORLOP_BOTH static int pitch_of(const Piece& l) {
+    const int padded = static_cast<int>(l.k_padded), wanted = natural_steps(codes, S::tiled) ? 64 : 16;
+    return padded + (wanted - 2 * padded % 128 + 128) % 128 / 2;
+  }
   static int bytes(const StreamArgs& a) { return 2 * a.m * pitch_of(a.l) + (groups ? static_cast<int>(a.l.k_padded) / (S::part / S::sub(a.l)) * chain_rows * 4 : 0); }
   __device__ Input(const StreamArgs& a, unsigned char* room)
       : x(reinterpret_cast<__nv_bfloat16*>(room)), pitch(pitch_of(a.l)), m(a.m), sub(S::sub(a.l)), group(S::part / S::sub(a.l)),
@@ -105,10 +109,16 @@ struct Input {
   template <int n>
   __device__ void put(int row, int i, int padded, const uint32_t (&pairs)[n]) const {
     if (i < padded) {
-      if constexpr (n == 2)
-        *reinterpret_cast<uint2*>(x + row * pitch + i) = {pairs[0], pairs[1]};
-      else
-        *reinterpret_cast<uint4*>(x + row * pitch + i) = {pairs[0], pairs[1], pairs[2], pairs[3]};
+      __nv_bfloat16* to = x + row * pitch;
+      if constexpr (S::tiled) {  // a lane's elements of two steps side by side, then the next lane's
+        to += i / 32 * 32 + i % 32 / 16 * 4 + i % 16 / 4 * 8;
+#pragma unroll
+        for (int e = 0; e < n; e += 2) *reinterpret_cast<uint2*>(to + 4 * e) = {pairs[e], pairs[e + 1]};
+      } else if constexpr (n == 2) {
+        *reinterpret_cast<uint2*>(to + i) = {pairs[0], pairs[1]};
+      } else {
+        *reinterpret_cast<uint4*>(to + i) = {pairs[0], pairs[1], pairs[2], pairs[3]};
+      }
     }
     if constexpr (groups) {
       float sum = 0;
@@ -119,17 +129,25 @@ struct Input {
     }
   }
 
-  // Of a lane, of a warp's unit: activations of row lane / 4.
+  // Of a lane, of a warp's unit: activations of row lane / 4; where there is no such row, anything: nobody sees what comes
+  // of it.
   struct Taken {
     uint2 v[S::parts * S::steps];
   };
   __device__ Taken take(int u) const {
     const int lane = threadIdx.x % 32, j = lane % 4, g = lane / 4;
-    Taken t{};
-    if (g < m)
+    Taken t;
 #pragma unroll
-      for (int i = 0; i < S::parts * S::steps; ++i)
-        t.v[i] = *reinterpret_cast<const uint2*>(x + g * pitch + u * S::unit + (S::tiled ? 4 * j + 16 * i : S::part / 4 * j + i / S::steps * S::part + i % S::steps * 4));
+    for (uint2& v : t.v) asm("" : "=r"(v.x), "=r"(v.y));  // whatever is there
+    if (g < m) {
+      const __nv_bfloat16* from = x + g * pitch + u * S::unit + (S::tiled ? 8 : S::part / 4) * j;
+#pragma unroll
+      for (int i = 0; i < S::parts * S::steps; i += 2) {
+        const uint4 v = *reinterpret_cast<const uint4*>(from + (S::tiled ? 16 * i : i / S::steps * S::part + i % S::steps * 4));
+        t.v[i] = {v.x, v.y};
+        t.v[i + 1] = {v.z, v.w};
+      }
+    }
     return t;
   }
   // Sums of rows lane / 4 and + 8 of weights, rows lane % 4 * 2 and the next of activations.
@@ -160,7 +178,7 @@ struct Input {
         if (scales == Scales::any ? (s + 1) & (scaled_steps - 1) : s + 1 < S::steps) continue;
         const int at = scales == Scales::any ? s >> scaled_shift : 0;
         float2 xs{};
-        if (groups && 2 * j < chain_rows) xs = *reinterpret_cast<const float2*>(group_sums + (u * sub + at) * chain_rows + 2 * j);
+        if (groups) xs = *reinterpret_cast<const float2*>(group_sums + (u * sub + at) * chain_rows + 2 * j % chain_rows);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const float* own = scale_row + e / 2 * 2 * scale_bytes + at;

@@ -76,8 +76,7 @@ __global__ void __launch_bounds__(threads + 32 + 32 * finishers, 1) products_in_
       typename In::Sums of[2];
       for (int first = 0; first < units; first += chain_warps) {
         const int u = first + warp;
-        typename In::Taken x{};
-        if (u < units) x = in.take(u);
+        const typename In::Taken x = in.take(min(u, units - 1));
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           if (half && !gated) break;

@@ -35,6 +35,8 @@ class Launches {
   void add(Library library, const void* args, size_t size);
   // Whether the kernel joined the one put last, whose first argument takes it in: `join` says so, and does it.
   bool join(const void* kernel, const Shape& shape, const void* arg, bool (*join)(void* before, const void* given));
+  // The first argument of the kernel put last, if it is that one, to be changed; or null.
+  void* last(const void* kernel);
   // early: kernels may begin beside those before them; shared: bytes that a block may have.
   void set(bool early, size_t shared) { early_ = early, block_shared_ = shared; }
   void run(cudaStream_t stream, PluginStatus* status);  // all that wait

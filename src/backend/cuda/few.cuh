@@ -1,16 +1,33 @@
 // Products of more rows than chain() takes and fewer than a library is good at, in fast mode on Hopper: bounded by reading
 // the weights, like stream()'s, with warpgroup products and outputs that go where they belong.
 #pragma once
-#include "backend/cuda/stream.cuh"
+#include "backend/cuda/fixed_out.cuh"
 
 namespace orlop::cuda {
 
-constexpr int64_t few_hopper_rows = 128;  // at most, of bf16 weights
+constexpr int64_t few_hopper_rows = 64;  // at most, of bf16 weights
 
 // Whether products of m rows with such weights are taken; a.x then comes as rows of bf16 that fixed_takes(), without norm
 // and map.
 bool few_takes(const Context& c, const LinearDesc& d, const Pieces& pieces, int64_t m);
-// False: not possible.
-bool few_hopper(Context* c, const StreamArgs& a, PluginStatus* status);
+
+// A norm without a kernel of its own: the product that adds to the rows leaves them multiplied by the norm's weights, in
+// bf16, and sums of their squares; the one that takes them scales what it makes of them.
+struct FewNorm {
+  __nv_bfloat16* rows = nullptr;   // [m, stride]
+  float* squares = nullptr;        // [tiles][m]
+  const float* weight = nullptr;   // [k]
+  int64_t stride = 0;
+  int32_t tiles = 0;
+  float eps = 0;
+};
+// Whether the product put last makes x, [m, k] with x_stride, and now leaves what `norm` says, whose tiles it sets. The
+// rows and squares are a workspace of `bytes` that the product does not read.
+bool few_leaves(Context* c, const float* x, int64_t x_stride, int64_t m, int64_t k, size_t bytes, FewNorm* norm);
+// Room for squares of as many rows of k.
+inline int64_t few_squares_bytes(int64_t m, int64_t k) { return up(k, fixed_tile_w) / fixed_tile_w * m * 4; }
+
+// norm: what x lacks, or null. False: not possible.
+bool few_hopper(Context* c, const StreamArgs& a, const FewNorm* norm);
 
 }  // namespace orlop::cuda

@@ -1,9 +1,10 @@
-// Products of up to 128 rows of activations with bf16 weights. Weights are the left operand, whose rows of 64 fill a
+// Products of up to 64 rows of activations with bf16 weights. Weights are the left operand, whose rows of 64 fill a
 // warpgroup product (wgmma), activations the right one, as few columns as there are: both from shared memory, where a
-// warp brings them by tensor maps into a ring of stages. Weights need nothing of the kernels before: a block asks for its
-// first ones while those end.
+// warp brings them by tensor maps into a ring of stages.
 //
-// Where tiles are fewer than blocks find room, k is shared by a cluster of blocks, which adds their sums in order.
+// A block has less than half of a multiprocessor's memory and, but for very many tiles, one to itself: beside it the next
+// product's block already fills its ring, since weights need nothing of the kernels before, so that memory has work while
+// this one adds up and ends. Where tiles are few, k is shared by a cluster of blocks, which adds their sums in order.
 #include "backend/cuda/few.cuh"
 
 #include "backend/cuda/fixed_hopper.cuh"
@@ -18,23 +19,27 @@ constexpr int sums_barrier = 1;          // of the consumers
 template <int x_rows, int blocks_w>
 struct Layout {
   static constexpr int tile_w = groups * 64 * blocks_w, w_bytes = tile_w * step_k * 2, x_bytes = x_rows * step_k * 2, stage_bytes = w_bytes + x_bytes;
-  static constexpr int stages = x_rows == 32 ? 5 : 4, resident = blocks_w == 1 ? 2 : 1;
+  static constexpr int stages = 110 * 1024 / stage_bytes;
   static constexpr int pitch = pitch_of_sums(tile_w);
   static constexpr size_t shared = 1024 + stages * stage_bytes + 16 * stages;  // sums come where the ring was
   static_assert(x_rows * pitch * 4 <= stages * stage_bytes && w_bytes % (8192 * 2) == 0);
 };
 
-struct Plan {
-  int split, each;  // blocks that share k; steps of each
+struct Args {
+  StreamArgs a;
+  FewNorm taken, left;  // what x lacks, and what is left for the next product; rows null: nothing
+  int split, each;      // blocks that share k; steps of each
 };
 
 template <int x_rows, int blocks_w>
-__global__ void __launch_bounds__(threads, Layout<x_rows, blocks_w>::resident)
-    few_products(StreamArgs a, Plan p, const __grid_constant__ CUtensorMap low, const __grid_constant__ CUtensorMap high, const __grid_constant__ CUtensorMap x) {
+__global__ void __launch_bounds__(threads, 2)
+    few_products(const __grid_constant__ Args p, const __grid_constant__ CUtensorMap low, const __grid_constant__ CUtensorMap high, const __grid_constant__ CUtensorMap x) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using L = Layout<x_rows, blocks_w>;
   constexpr int stages = L::stages, stage_bytes = L::stage_bytes, N = x_rows / 2;
+  const StreamArgs& a = p.a;
   extern __shared__ unsigned char raw_shared[];
+  __shared__ float scales[x_rows];
   const uint32_t base = (shared_address(raw_shared) + 1023) / 1024 * 1024, full = base + stages * stage_bytes, empty = full + 8 * stages;
   float* const sums = reinterpret_cast<float*>(raw_shared + (base - shared_address(raw_shared)));
   const bool gated = a.glu != static_cast<int>(Glu::none);
@@ -88,6 +93,13 @@ __global__ void __launch_bounds__(threads, Layout<x_rows, blocks_w>::resident)
 #pragma unroll
       for (int i = 0; i < N; ++i) sum[b][i] = 0;
     wait_inputs();
+    if (p.taken.squares)
+      for (int column = static_cast<int>(threadIdx.x) / 32; column < a.m; column += consumers / 32) {
+        float of_row = 0;
+        for (int t = lane; t < p.taken.tiles; t += 32) of_row += __ldcg(p.taken.squares + t * a.m + column);
+        of_row = warp_sum(of_row);
+        if (lane == 0) scales[column] = 1.0f / sqrtf(of_row / static_cast<float>(a.l.k) + p.taken.eps);
+      }
     for (int i = 0; i < count; ++i) {
       barrier_wait(full + 8 * (i % stages), i / stages % 2);
       const auto at = static_cast<uint64_t>(i % stages * (stage_bytes >> 4));
@@ -98,12 +110,11 @@ __global__ void __launch_bounds__(threads, Layout<x_rows, blocks_w>::resident)
         for (int b = 0; b < blocks_w; ++b)
           Product<__nv_bfloat16, x_rows>::scores(sum[b], w + at + static_cast<uint64_t>(2 * step + b * (8192 >> 4)), rows + at + static_cast<uint64_t>(2 * step), 1);
       products_commit();
-      products_wait<1>();  // but for these
-      arrive_if(i > 0 && lane == 0, empty + 8 * ((i + stages - 1) % stages));
-    }
-    products_wait<0>();
+      products_wait<0>();  // they are short: their stage is worth more
 #pragma unroll
-    for (int b = 0; b < blocks_w; ++b) hold(sum[b]);
+      for (int b = 0; b < blocks_w; ++b) hold(sum[b]);
+      if (lane == 0) barrier_arrive(empty + 8 * (i % stages));
+    }
     group_sync(sums_barrier, consumers);  // nobody reads the ring any more
     const int row = group * 64 * blocks_w + static_cast<int>(threadIdx.x) % 128 / 32 * 16 + g;
 #pragma unroll
@@ -111,7 +122,23 @@ __global__ void __launch_bounds__(threads, Layout<x_rows, blocks_w>::resident)
 #pragma unroll
       for (int i = 0; i < N; ++i) sums[(8 * (i / 4) + 2 * j + i % 2) * L::pitch + row + 64 * b + 8 * (i / 2 % 2)] = sum[b][i];
   }
-  leave_tile<false, L::tile_w>(a, 0, n0, x_rows, sums, split, rank);
+  const auto scaled = [&](int i, const float4& v) {
+    if (!p.taken.squares) return v;
+    const float by = scales[i / L::pitch];
+    return make_float4(v.x * by, v.y * by, v.z * by, v.w * by);
+  };
+  if constexpr (L::tile_w == 128) {
+    if (p.left.rows) {
+      leave_tile<false, L::tile_w>(a, 0, n0, x_rows, sums, split, rank, scaled, [&](int column, int64_t n, const float4& v) {  // a warp has a row of the tile
+        const float4 w = *reinterpret_cast<const float4*>(p.left.weight + n);
+        *reinterpret_cast<uint2*>(p.left.rows + column * p.left.stride + n) = {pair(v.x * w.x, v.y * w.y), pair(v.z * w.z, v.w * w.w)};
+        const float of_row = warp_sum(v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w));
+        if (threadIdx.x % 32 == 0) p.left.squares[n0 / L::tile_w * a.m + column] = of_row;
+      });
+      return;
+    }
+  }
+  leave_tile<false, L::tile_w>(a, 0, n0, x_rows, sums, split, rank, scaled);
 #endif
 }
 
@@ -138,16 +165,16 @@ int places(Context* c, const void* kernel, size_t shared, int split) {
 }
 
 template <int x_rows, int blocks_w>
-bool start(Context* c, const StreamArgs& a) {
+bool start(Context* c, const StreamArgs& a, const FewNorm* norm) {
   using L = Layout<x_rows, blocks_w>;
   const auto kernel = few_products<x_rows, blocks_w>;
-  constexpr int which = x_rows == 32 ? 0 : x_rows == 64 ? 1 : 2, most_log = 3, least = 4;  // steps of a block
+  constexpr int which = x_rows == 64 ? 2 : blocks_w - 1, most_log = 3, least = 4;  // steps of a block
   if (L::shared + 1024 > c->block_shared) return false;
   const int64_t rows = a.glu ? L::tile_w / 2 : L::tile_w, tiles = (a.n + rows - 1) / rows, steps = a.l.k_padded / step_k;
-  Plan p{1, static_cast<int>(steps)};
+  Args p{a, norm ? *norm : FewNorm{}, {}, 1, static_cast<int>(steps)};
   for (int log = 1; log <= most_log; ++log) {
     int& room = c->few_places[which][log - 1];
-    if (room == 0) room = std::max(1, places(c, reinterpret_cast<const void*>(kernel), L::shared, 1 << log));
+    if (room == 0) room = std::max(1, std::min(c->multiprocessors, places(c, reinterpret_cast<const void*>(kernel), L::shared, 1 << log)));
     if (tiles << log > room || steps >> log < least) break;
     p.split = 1 << log;
   }
@@ -157,7 +184,7 @@ bool start(Context* c, const StreamArgs& a) {
   if (!map_rows(a.low, a.l.k_padded, w_rows, a.l.row_bytes, &maps[0]) || !map_rows(a.high, a.l.k_padded, w_rows, a.l.row_bytes, &maps[1]) ||
       !map_rows(a.x, a.l.k, a.m, a.x_stride * 2, &maps[2], x_rows))
     return false;
-  launch(c, kernel, Shape{dim3(static_cast<unsigned>(tiles * p.split)), dim3(threads), L::shared, static_cast<unsigned>(p.split)}, a, p, maps[0], maps[1], maps[2]);
+  launch(c, kernel, Shape{dim3(static_cast<unsigned>(tiles * p.split)), dim3(threads), L::shared, static_cast<unsigned>(p.split)}, p, maps[0], maps[1], maps[2]);
   return true;
 }
 
@@ -170,9 +197,25 @@ bool few_takes(const Context& c, const LinearDesc& d, const Pieces& pieces, int6
   return true;
 }
 
-bool few_hopper(Context* c, const StreamArgs& a, PluginStatus*) {
+bool few_leaves(Context* c, const float* x, int64_t x_stride, int64_t m, int64_t k, size_t bytes, FewNorm* norm) {
+  const std::lock_guard lock(c->mutex);
+  const auto last = [&](auto kernel) { return static_cast<Args*>(c->launches.last(reinterpret_cast<const void*>(kernel))); };
+  Args* p = m > 32 ? last(few_products<64, 1>) : last(few_products<32, 1>);
+  if (!p || p->left.rows) return false;
+  const StreamArgs& a = p->a;
+  if (a.out != x || a.narrow_out || a.glu || a.m != m || a.n != k || a.out_stride != x_stride) return false;
+  if (k % fixed_tile_w || x_stride % 4 || reinterpret_cast<uintptr_t>(x) % 16 || reinterpret_cast<uintptr_t>(norm->weight) % 16) return false;
+  const auto *room = reinterpret_cast<const char*>(norm->rows), *read = static_cast<const char*>(a.x);
+  if (read < room + bytes && room < read + ((m - 1) * a.x_stride + a.l.k) * 2) return false;
+  norm->tiles = static_cast<int32_t>(k / fixed_tile_w);
+  p->left = *norm;
+  return true;
+}
+
+bool few_hopper(Context* c, const StreamArgs& a, const FewNorm* norm) {
   if (!c->fast || c->capability != 90 || a.m <= plain_rows || a.m > few_hopper_rows || a.l.codes != Codes::bf16) return false;
-  return a.m <= 32 ? start<32, 1>(c, a) : a.m <= 64 ? start<64, 1>(c, a) : start<128, 2>(c, a);
+  if (a.m > 32) return start<64, 1>(c, a, norm);
+  return (a.glu ? 2 : 1) * a.n > int64_t{128} * c->multiprocessors ? start<32, 2>(c, a, norm) : start<32, 1>(c, a, norm);
 }
 
 }  // namespace orlop::cuda

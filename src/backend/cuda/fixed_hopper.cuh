@@ -45,9 +45,12 @@ inline bool map_rows(const void* from, int64_t k, int64_t rows, int64_t bytes, C
 }
 
 // A block's sums, [rows of activations][pitch], and those of its cluster that share k, to where they belong. All
-// threads of the blocks.
-template <bool tiled, int tile_w = fixed_tile_w>
-__device__ inline void leave_tile(const StreamArgs& a, int64_t m0, int64_t n0, int tile_x, const float* sums, int split, int rank) {
+// threads of the blocks. of_sum(i, v): what is made of four sums at i; left: see fixed_out().
+struct AsItIs {
+  __device__ float4 operator()(int, const float4& v) const { return v; }
+};
+template <bool tiled, int tile_w = fixed_tile_w, class OfSum = AsItIs, class Left = LeftAlone>
+__device__ inline void leave_tile(const StreamArgs& a, int64_t m0, int64_t n0, int tile_x, const float* sums, int split, int rank, const OfSum& of_sum = {}, const Left& left = {}) {
   // Nobody reads the others' sums before they are there.
   if (split > 1) {
     cluster_arrive();
@@ -58,7 +61,7 @@ __device__ inline void leave_tile(const StreamArgs& a, int64_t m0, int64_t n0, i
   if (threadIdx.x < consumers) {
     const int there = static_cast<int>(min(a.m - m0, int64_t{tile_x})), thread = static_cast<int>(threadIdx.x);
     if (split == 1)
-      fixed_out<tiled, tile_w>(a, m0, n0, there, thread, consumers, [&](int i) { return *reinterpret_cast<const float4*>(sums + i); });
+      fixed_out<tiled, tile_w>(a, m0, n0, there, thread, consumers, [&](int i) { return of_sum(i, *reinterpret_cast<const float4*>(sums + i)); }, left);
     else
       fixed_out<tiled, tile_w>(a, m0, n0, there, thread + rank * consumers, consumers * split, [&](int i) {
         float4 v = {};
@@ -66,8 +69,8 @@ __device__ inline void leave_tile(const StreamArgs& a, int64_t m0, int64_t n0, i
           const float4 more = *reinterpret_cast<const float4*>(at_block(sums + i, r));
           v = {v.x + more.x, v.y + more.y, v.z + more.z, v.w + more.w};
         }
-        return v;
-      });
+        return of_sum(i, v);
+      }, left);
   }
   if (split > 1) {  // nor leaves while they are read
     cluster_arrive();

@@ -9,9 +9,13 @@ constexpr int pitch_of_sums(int tile_w) { return tile_w + 4; }  // of sums: [row
 constexpr int fixed_pitch = pitch_of_sums(fixed_tile_w);
 
 // `there` rows of activations from m0, of tile_w rows of weights from n0. value(i): the sum at i, float, of four that begin
-// at a multiple of four, float4. Threads `thread` of `threads` share the work.
-template <bool tiled, int tile_w = fixed_tile_w, class Value>
-__device__ inline void fixed_out(const StreamArgs& a, int64_t m0, int64_t n0, int there, int thread, int threads, const Value& value) {
+// at a multiple of four, float4. Threads `thread` of `threads` share the work. left(column, n, v): what float32 rows are now,
+// four at a time where there are four.
+struct LeftAlone {
+  __device__ void operator()(int, int64_t, const float4&) const {}
+};
+template <bool tiled, int tile_w = fixed_tile_w, class Value, class Left = LeftAlone>
+__device__ inline void fixed_out(const StreamArgs& a, int64_t m0, int64_t n0, int there, int thread, int threads, const Value& value, const Left& left = {}) {
   const Piece& l = a.l;
   const bool gated = a.glu != static_cast<int>(Glu::none), gelu = a.glu == static_cast<int>(Glu::gelu_tanh);
   const int fours = (gated ? tile_w / 2 : tile_w) / 4;
@@ -58,6 +62,7 @@ __device__ inline void fixed_out(const StreamArgs& a, int64_t m0, int64_t n0, in
         w = {__fadd_rn(before.x, w.x), __fadd_rn(before.y, w.y), __fadd_rn(before.z, w.z), __fadd_rn(before.w, w.w)};
       }
       *reinterpret_cast<float4*>(to) = w;
+      left(column, n, w);
     } else {
       for (int e = 0; e < count; ++e) to[e] = a.accumulate ? __fadd_rn(to[e], v[e]) : v[e];
     }

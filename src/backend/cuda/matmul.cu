@@ -105,8 +105,21 @@ void matmul(Context* c, const MatmulArgs& given, PluginStatus* status) try {
   // fixed() takes rows of bf16; its bits are stream()'s.
   static_assert(fixed_above >= plain_rows);  // up to there the workspace has no room for padded rows
   const bool many = few || (!fp32 && a.m > (c->fast ? few_rows : fixed_above));
+  const bool together = gated && (all.count == 1 || (all.count == 2 && same_kind(all.piece[0], all.piece[1])));
   const int32_t* k_map = d.k_map;
   const int64_t product_from = many ? many_raw_at(d, a.m) : product_at(d, a.m);
+  FewNorm few_norm;
+  if (few && a.norm_weight && !k_map && !a.narrow_x && (!gated || together) && few_squares_bytes(a.m, d.k) <= a.m * product_columns(d) * 4) {
+    few_norm = {reinterpret_cast<__nv_bfloat16*>(work), reinterpret_cast<float*>(work + product_from), a.norm_weight, up(d.k, k_block), 0, a.norm_eps};
+    if (few_leaves(c, a.x, a.x_stride, a.m, d.k, static_cast<size_t>(product_from + few_squares_bytes(a.m, d.k)), &few_norm)) {
+      a.x = reinterpret_cast<const float*>(work);
+      a.x_stride = few_norm.stride;
+      a.narrow_x = true;
+      a.norm_weight = nullptr;
+    } else {
+      few_norm.rows = nullptr;
+    }
+  }
   if (many && (a.norm_weight || k_map || !a.narrow_x || !fixed_takes(a.x, a.x_stride, d.k))) {
     const int64_t padded = up(d.k, k_block);
     if (!few || !prepare_rows(c, Elem::bf16, {.x = a.x, .x_stride = a.x_stride, .norm_weight = a.norm_weight, .k_map = k_map, .to = work, .m = a.m, .k = d.k, .k_padded = padded, .eps = a.norm_eps, .narrow = a.narrow_x}))
@@ -128,7 +141,6 @@ void matmul(Context* c, const MatmulArgs& given, PluginStatus* status) try {
     a.x_stride = d.k;
     a.norm_weight = nullptr;
   }
-  const bool together = gated && (all.count == 1 || (all.count == 2 && same_kind(all.piece[0], all.piece[1])));
   // alone: the whole gated product.
   const auto stream_piece = [&](int i, bool alone, float* out, int64_t out_stride, const float* bias, const float* up_bias) {
     const Piece& l = all.piece[i];
@@ -151,7 +163,14 @@ void matmul(Context* c, const MatmulArgs& given, PluginStatus* status) try {
                        .narrow_x = a.narrow_x,
                        .narrow_out = alone && a.narrow_out,
                        .accumulate = a.accumulate && (alone || !gated)};
-    return !fp32 && ((few && few_hopper(c, s, status)) || (many && fixed(c, s, status)) || chain(c, s) || stream(c, s, status));
+    if (few_norm.rows) {
+      if (!few_hopper(c, s, &few_norm) && status->code == 0) {  // nobody else can do what is left of the norm
+        status->code = -12;
+        std::snprintf(status->text, sizeof status->text, "a product of rows that lack their norm was refused");
+      }
+      return true;
+    }
+    return !fp32 && ((few && few_hopper(c, s, nullptr)) || (many && fixed(c, s, status)) || chain(c, s) || stream(c, s, status));
   };
   if (together && stream_piece(0, true, a.out, a.out_stride, a.bias, a.bias ? a.bias + d.part_n[0] : nullptr)) return;
   float* product = gated ? reinterpret_cast<float*>(work + product_from) : a.out;

@@ -90,8 +90,8 @@ __device__ T over_block(T v, F join) {
 // A block for each row, which stays in registers: chunks of eight elements a thread.
 template <Elem elem, class X, int threads, int chunks>
 __global__ void __launch_bounds__(threads) rows(RowsArgs a) {
-  let_next_start();  // what reads its weights beforehand may do so beside the kernel before this one, too
   wait_inputs();
+  let_next_start();
   const int64_t row = blockIdx.x;
   const X* x = reinterpret_cast<const X*>(a.x) + row * a.x_stride;
   const bool even = aligned(reinterpret_cast<const X*>(a.x), a.x_stride);
