@@ -25,7 +25,7 @@ __device__ inline void take_x(const StreamArgs& a, const uint64_t* words, uint32
         const int begin = first + 8 * thread;
         uint32_t v[4][4] = {};
         if (words) {
-          receive(words + row * (k / 2), begin / 2, 4 * threads, k / 2, launch, v);
+          receive(words + row * row_words(k, true), begin / 2, 4 * threads, k / 2, launch, v);
         } else {
 #pragma unroll
           for (int q = 0; q < 4; ++q)
@@ -46,7 +46,7 @@ __device__ inline void take_x(const StreamArgs& a, const uint64_t* words, uint32
       float4 v[norm_quads] = {};
       if (words) {
         uint32_t quads[norm_quads][4] = {};
-        receive(words + row * k, begin, 4 * threads, k, launch, quads);
+        receive(words + row * row_words(k, false), begin, 4 * threads, k, launch, quads);
 #pragma unroll
         for (int q = 0; q < norm_quads; ++q)
           v[q] = {__uint_as_float(quads[q][0]), __uint_as_float(quads[q][1]), __uint_as_float(quads[q][2]), __uint_as_float(quads[q][3])};

@@ -146,7 +146,7 @@ bool follow(Chain& c, ChainOp op) {
       return false;
   }
   if (source >= 0) {
-    if (a.m * a.l.k / (a.narrow_x ? 2 : 1) > most_words) return false;
+    if (a.m * row_words(a.l.k, a.narrow_x) > most_words) return false;
     c.op[source].kept = 1;
   }
   op.source = source;

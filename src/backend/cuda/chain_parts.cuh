@@ -28,27 +28,37 @@ constexpr int buffers = 4;     // of tiles' sums, which finishers take by turns
 // The warps that multiply meet.
 __device__ inline void meet() { group_sync(1, threads); }
 
+// Where word i of a row stands: of 128, the first two of each four, then the others, so that what a warp reads at a time,
+// two words a lane, lies together. Rows begin at multiples of 128.
+ORLOP_BOTH constexpr int word_at(int i) { return (i & ~127) | (i & 2) << 5 | (i >> 2 & 31) << 1 | (i & 1); }
+ORLOP_BOTH constexpr int64_t row_words(int64_t elements, bool narrow) { return up(narrow ? elements / 2 : elements, 128); }
+
 __device__ inline void send(uint64_t* to, uint32_t value, uint32_t launch) { send_word(to, uint64_t{launch} << 32 | value); }
-// Words from `from` on, 4 a place, as many places as begin below `end`; waits until all are there.
+// Words of a row from `from` on, 4 a place, as many places as begin below `end`; waits until all are there. What is there is not
+// asked for again: blocks that ask for everything are what keeps words on their way.
 template <int places>
 __device__ inline void receive(const uint64_t* from, int first, int step, int end, uint32_t launch, uint32_t (&to)[places][4]) {
-  bool there;
-  do {
-    there = true;
+  unsigned missing = 0;
+#pragma unroll
+  for (int p = 0; p < places; ++p)
+    if (first + p * step < end) missing |= 1u << p;
+  while (missing) {
 #pragma unroll
     for (int p = 0; p < places; ++p) {
-      const int at = first + p * step;
-      if (at >= end) continue;
+      if (!(missing >> p & 1)) continue;
+      const uint64_t* at = from + word_at(first + p * step);
       uint64_t v[4];
-      receive_words(from + at, v[0], v[1]);
-      receive_words(from + at + 2, v[2], v[3]);
+      receive_words(at, v[0], v[1]);
+      receive_words(at + 64, v[2], v[3]);
+      bool there = true;
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         to[p][e] = static_cast<uint32_t>(v[e]);
         there = there && static_cast<uint32_t>(v[e] >> 32) == launch;
       }
+      if (there) missing &= ~(1u << p);
     }
-  } while (!there);
+  }
 }
 
 // A stage of the ring holds 16 rows of weights, of each warp a unit of k. Tiled: unit by unit, the codes, then the
@@ -167,9 +177,9 @@ __device__ void finish(const Chain& c, const float* sums, uint32_t ready, uint32
           uint64_t* words = c.state->words[o];
           if (a.narrow_out) {
             const float next = __shfl_down_sync(all_lanes, v, 1);
-            if (mine && row % 2 == 0) send(words + (column * a.n + n) / 2, pair(v, next), launch);
+            if (mine && row % 2 == 0) send(words + column * row_words(a.n, true) + word_at(static_cast<int>(n) / 2), pair(v, next), launch);
           } else if (mine) {
-            send(words + column * a.n + n, __float_as_uint(v), launch);
+            send(words + column * row_words(a.n, false) + word_at(static_cast<int>(n)), __float_as_uint(v), launch);
           }
         }
         if (!mine) continue;

@@ -89,7 +89,7 @@ struct Context {
   // side could each have blocks that find no room for what they wait for.
   bool may_wait = false;
   ChainState* chain = nullptr;  // chain.cu; null: it takes no products
-  int32_t few_places[3][3] = {};  // few_hopper.cu: blocks that find room; 0: not asked yet
+  int32_t few_places[2][3] = {};  // few_hopper.cu: blocks that find room; 0: not asked yet
   Products* products = nullptr;  // see gemm.cuh
   bool no_products = false;             // asked for, and not there
   Beside* beside = nullptr;             // see beside.cuh; null: nothing is loaded beside

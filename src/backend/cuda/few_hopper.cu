@@ -2,9 +2,9 @@
 // warpgroup product (wgmma), activations the right one, as few columns as there are: both from shared memory, where a
 // warp brings them by tensor maps into a ring of stages.
 //
-// A block has less than half of a multiprocessor's memory and, but for very many tiles, one to itself: beside it the next
-// product's block already fills its ring, since weights need nothing of the kernels before, so that memory has work while
-// this one adds up and ends. Where tiles are few, k is shared by a cluster of blocks, which adds their sums in order.
+// Two blocks share a multiprocessor: one adds up while the other's weights come, and where there is one the next product's
+// block already fills its ring, since weights need nothing of the kernels before. Where tiles are few, k is shared by a
+// cluster of blocks, which adds their sums in order.
 #include "backend/cuda/few.cuh"
 
 #include "backend/cuda/fixed_hopper.cuh"
@@ -15,14 +15,12 @@ namespace {
 constexpr int threads = consumers + 32;  // one warp copies
 constexpr int sums_barrier = 1;          // of the consumers
 
-// x_rows of activations; blocks_w: how many times 64 rows of weights a warpgroup has.
-template <int x_rows, int blocks_w>
+template <int x_rows>  // of activations
 struct Layout {
-  static constexpr int tile_w = groups * 64 * blocks_w, w_bytes = tile_w * step_k * 2, x_bytes = x_rows * step_k * 2, stage_bytes = w_bytes + x_bytes;
+  static constexpr int tile_w = fixed_tile_w, w_bytes = tile_w * step_k * 2, x_bytes = x_rows * step_k * 2, stage_bytes = w_bytes + x_bytes;
   static constexpr int stages = 110 * 1024 / stage_bytes;
-  static constexpr int pitch = pitch_of_sums(tile_w);
   static constexpr size_t shared = 1024 + stages * stage_bytes + 16 * stages;  // sums come where the ring was
-  static_assert(x_rows * pitch * 4 <= stages * stage_bytes && w_bytes % (8192 * 2) == 0);
+  static_assert(x_rows * fixed_pitch * 4 <= stages * stage_bytes && tile_w == 64 * groups);
 };
 
 struct Args {
@@ -31,11 +29,11 @@ struct Args {
   int split, each;      // blocks that share k; steps of each
 };
 
-template <int x_rows, int blocks_w>
+template <int x_rows>
 __global__ void __launch_bounds__(threads, 2)
     few_products(const __grid_constant__ Args p, const __grid_constant__ CUtensorMap low, const __grid_constant__ CUtensorMap high, const __grid_constant__ CUtensorMap x) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  using L = Layout<x_rows, blocks_w>;
+  using L = Layout<x_rows>;
   constexpr int stages = L::stages, stage_bytes = L::stage_bytes, N = x_rows / 2;
   const StreamArgs& a = p.a;
   extern __shared__ unsigned char raw_shared[];
@@ -62,11 +60,8 @@ __global__ void __launch_bounds__(threads, 2)
         const uint32_t to = base + i % stages * stage_bytes, barrier = full + 8 * (i % stages);
         const int k = (begin + i) * step_k;
         barrier_expect(barrier, stage_bytes);
-#pragma unroll
-        for (int box = 0; box < L::tile_w / 64; ++box) {
-          const bool second = box >= L::tile_w / 128;
-          copy_rows(to + box * 8192, second && gated ? &high : &low, k, static_cast<int>(n0 + (second && gated ? a.up_row - L::tile_w / 2 : 0)) + 64 * box, barrier);
-        }
+        copy_rows(to, &low, k, static_cast<int>(n0), barrier);
+        copy_rows(to + L::w_bytes / 2, gated ? &high : &low, k, static_cast<int>(gated ? n0 + a.up_row : n0 + 64), barrier);
       };
       const auto activations = [&](int i) {
         const uint32_t to = base + i % stages * stage_bytes + L::w_bytes;
@@ -87,11 +82,9 @@ __global__ void __launch_bounds__(threads, 2)
   } else {
     const int group = static_cast<int>(threadIdx.x) / 128, lane = threadIdx.x % 32, g = lane / 4, j = lane % 4;
     const uint64_t w = swizzled(base + group * (L::w_bytes / groups), 0, 1024), rows = swizzled(base + L::w_bytes, 0, 1024);
-    float sum[blocks_w][N];
+    float sum[N];
 #pragma unroll
-    for (int b = 0; b < blocks_w; ++b)
-#pragma unroll
-      for (int i = 0; i < N; ++i) sum[b][i] = 0;
+    for (float& v : sum) v = 0;
     wait_inputs();
     if (p.taken.squares)
       for (int column = static_cast<int>(threadIdx.x) / 32; column < a.m; column += consumers / 32) {
@@ -106,39 +99,32 @@ __global__ void __launch_bounds__(threads, 2)
       products_begin();
 #pragma unroll
       for (int step = 0; step < step_k / 16; ++step)
-#pragma unroll
-        for (int b = 0; b < blocks_w; ++b)
-          Product<__nv_bfloat16, x_rows>::scores(sum[b], w + at + static_cast<uint64_t>(2 * step + b * (8192 >> 4)), rows + at + static_cast<uint64_t>(2 * step), 1);
+        Product<__nv_bfloat16, x_rows>::scores(sum, w + at + static_cast<uint64_t>(2 * step), rows + at + static_cast<uint64_t>(2 * step), 1);
       products_commit();
       products_wait<0>();  // they are short: their stage is worth more
-#pragma unroll
-      for (int b = 0; b < blocks_w; ++b) hold(sum[b]);
+      hold(sum);
       if (lane == 0) barrier_arrive(empty + 8 * (i % stages));
     }
     group_sync(sums_barrier, consumers);  // nobody reads the ring any more
-    const int row = group * 64 * blocks_w + static_cast<int>(threadIdx.x) % 128 / 32 * 16 + g;
+    const int row = group * 64 + static_cast<int>(threadIdx.x) % 128 / 32 * 16 + g;
 #pragma unroll
-    for (int b = 0; b < blocks_w; ++b)
-#pragma unroll
-      for (int i = 0; i < N; ++i) sums[(8 * (i / 4) + 2 * j + i % 2) * L::pitch + row + 64 * b + 8 * (i / 2 % 2)] = sum[b][i];
+    for (int i = 0; i < N; ++i) sums[(8 * (i / 4) + 2 * j + i % 2) * fixed_pitch + row + 8 * (i / 2 % 2)] = sum[i];
   }
   const auto scaled = [&](int i, const float4& v) {
     if (!p.taken.squares) return v;
-    const float by = scales[i / L::pitch];
+    const float by = scales[i / fixed_pitch];
     return make_float4(v.x * by, v.y * by, v.z * by, v.w * by);
   };
-  if constexpr (L::tile_w == 128) {
-    if (p.left.rows) {
-      leave_tile<false, L::tile_w>(a, 0, n0, x_rows, sums, split, rank, scaled, [&](int column, int64_t n, const float4& v) {  // a warp has a row of the tile
-        const float4 w = *reinterpret_cast<const float4*>(p.left.weight + n);
-        *reinterpret_cast<uint2*>(p.left.rows + column * p.left.stride + n) = {pair(v.x * w.x, v.y * w.y), pair(v.z * w.z, v.w * w.w)};
-        const float of_row = warp_sum(v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w));
-        if (threadIdx.x % 32 == 0) p.left.squares[n0 / L::tile_w * a.m + column] = of_row;
-      });
-      return;
-    }
-  }
-  leave_tile<false, L::tile_w>(a, 0, n0, x_rows, sums, split, rank, scaled);
+  const auto left = [&](int column, int64_t n, const float4& v) {  // a warp has a row of the tile
+    const float4 w = *reinterpret_cast<const float4*>(p.left.weight + n);
+    *reinterpret_cast<uint2*>(p.left.rows + column * p.left.stride + n) = {pair(v.x * w.x, v.y * w.y), pair(v.z * w.z, v.w * w.w)};
+    const float of_row = warp_sum(v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w));
+    if (threadIdx.x % 32 == 0) p.left.squares[n0 / L::tile_w * a.m + column] = of_row;
+  };
+  if (p.left.rows)
+    leave_tile<false>(a, 0, n0, x_rows, sums, split, rank, scaled, left);
+  else
+    leave_tile<false>(a, 0, n0, x_rows, sums, split, rank, scaled);
 #endif
 }
 
@@ -164,17 +150,16 @@ int places(Context* c, const void* kernel, size_t shared, int split) {
   return known ? clusters * split : 0;
 }
 
-template <int x_rows, int blocks_w>
+template <int x_rows>
 bool start(Context* c, const StreamArgs& a, const FewNorm* norm) {
-  using L = Layout<x_rows, blocks_w>;
-  const auto kernel = few_products<x_rows, blocks_w>;
-  constexpr int which = x_rows == 64 ? 2 : blocks_w - 1, most_log = 3, least = 4;  // steps of a block
-  if (L::shared + 1024 > c->block_shared) return false;
+  using L = Layout<x_rows>;
+  const auto kernel = few_products<x_rows>;
+  constexpr int which = x_rows == 64, most_log = 3, least = 4;  // steps of a block
   const int64_t rows = a.glu ? L::tile_w / 2 : L::tile_w, tiles = (a.n + rows - 1) / rows, steps = a.l.k_padded / step_k;
   Args p{a, norm ? *norm : FewNorm{}, {}, 1, static_cast<int>(steps)};
   for (int log = 1; log <= most_log; ++log) {
     int& room = c->few_places[which][log - 1];
-    if (room == 0) room = std::max(1, std::min(c->multiprocessors, places(c, reinterpret_cast<const void*>(kernel), L::shared, 1 << log)));
+    if (room == 0) room = std::max(1, places(c, reinterpret_cast<const void*>(kernel), L::shared, 1 << log));
     if (tiles << log > room || steps >> log < least) break;
     p.split = 1 << log;
   }
@@ -191,7 +176,7 @@ bool start(Context* c, const StreamArgs& a, const FewNorm* norm) {
 }  // namespace
 
 bool few_takes(const Context& c, const LinearDesc& d, const Pieces& pieces, int64_t m) {
-  if (!c.fast || c.capability != 90 || m <= plain_rows || m > few_hopper_rows || d.compute == Compute::fp32 || !tensor_map_encode()) return false;
+  if (!c.fast || c.capability != 90 || m <= plain_rows || m > few_hopper_rows || d.compute == Compute::fp32 || !tensor_map_encode() || Layout<32>::shared + 1024 > c.block_shared) return false;
   for (int i = 0; i < pieces.count; ++i)
     if (pieces.piece[i].codes != Codes::bf16) return false;
   return true;
@@ -200,7 +185,7 @@ bool few_takes(const Context& c, const LinearDesc& d, const Pieces& pieces, int6
 bool few_leaves(Context* c, const float* x, int64_t x_stride, int64_t m, int64_t k, size_t bytes, FewNorm* norm) {
   const std::lock_guard lock(c->mutex);
   const auto last = [&](auto kernel) { return static_cast<Args*>(c->launches.last(reinterpret_cast<const void*>(kernel))); };
-  Args* p = m > 32 ? last(few_products<64, 1>) : last(few_products<32, 1>);
+  Args* p = m > 32 ? last(few_products<64>) : last(few_products<32>);
   if (!p || p->left.rows) return false;
   const StreamArgs& a = p->a;
   if (a.out != x || a.narrow_out || a.glu || a.m != m || a.n != k || a.out_stride != x_stride) return false;
@@ -214,8 +199,7 @@ bool few_leaves(Context* c, const float* x, int64_t x_stride, int64_t m, int64_t
 
 bool few_hopper(Context* c, const StreamArgs& a, const FewNorm* norm) {
   if (!c->fast || c->capability != 90 || a.m <= plain_rows || a.m > few_hopper_rows || a.l.codes != Codes::bf16) return false;
-  if (a.m > 32) return start<64, 1>(c, a, norm);
-  return (a.glu ? 2 : 1) * a.n > int64_t{128} * c->multiprocessors ? start<32, 2>(c, a, norm) : start<32, 1>(c, a, norm);
+  return a.m > 32 ? start<64>(c, a, norm) : start<32>(c, a, norm);
 }
 
 }  // namespace orlop::cuda

@@ -44,12 +44,12 @@ inline bool map_rows(const void* from, int64_t k, int64_t rows, int64_t bytes, C
                           CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
-// A block's sums, [rows of activations][pitch], and those of its cluster that share k, to where they belong. All
+// A block's sums, [rows of activations][fixed_pitch], and those of its cluster that share k, to where they belong. All
 // threads of the blocks. of_sum(i, v): what is made of four sums at i; left: see fixed_out().
 struct AsItIs {
   __device__ float4 operator()(int, const float4& v) const { return v; }
 };
-template <bool tiled, int tile_w = fixed_tile_w, class OfSum = AsItIs, class Left = LeftAlone>
+template <bool tiled, class OfSum = AsItIs, class Left = LeftAlone>
 __device__ inline void leave_tile(const StreamArgs& a, int64_t m0, int64_t n0, int tile_x, const float* sums, int split, int rank, const OfSum& of_sum = {}, const Left& left = {}) {
   // Nobody reads the others' sums before they are there.
   if (split > 1) {
@@ -61,9 +61,9 @@ __device__ inline void leave_tile(const StreamArgs& a, int64_t m0, int64_t n0, i
   if (threadIdx.x < consumers) {
     const int there = static_cast<int>(min(a.m - m0, int64_t{tile_x})), thread = static_cast<int>(threadIdx.x);
     if (split == 1)
-      fixed_out<tiled, tile_w>(a, m0, n0, there, thread, consumers, [&](int i) { return of_sum(i, *reinterpret_cast<const float4*>(sums + i)); }, left);
+      fixed_out<tiled>(a, m0, n0, there, thread, consumers, [&](int i) { return of_sum(i, *reinterpret_cast<const float4*>(sums + i)); }, left);
     else
-      fixed_out<tiled, tile_w>(a, m0, n0, there, thread + rank * consumers, consumers * split, [&](int i) {
+      fixed_out<tiled>(a, m0, n0, there, thread + rank * consumers, consumers * split, [&](int i) {
         float4 v = {};
         for (int r = 0; r < split; ++r) {
           const float4 more = *reinterpret_cast<const float4*>(at_block(sums + i, r));

@@ -5,27 +5,26 @@
 namespace orlop::cuda {
 
 constexpr int fixed_tile_w = 128;                // rows of weights of a tile; gated: 64 of gate, then 64 of up
-constexpr int pitch_of_sums(int tile_w) { return tile_w + 4; }  // of sums: [rows of activations][pitch]
-constexpr int fixed_pitch = pitch_of_sums(fixed_tile_w);
+constexpr int fixed_pitch = fixed_tile_w + 4;    // of sums: [rows of activations][pitch]
 
-// `there` rows of activations from m0, of tile_w rows of weights from n0. value(i): the sum at i, float, of four that begin
-// at a multiple of four, float4. Threads `thread` of `threads` share the work. left(column, n, v): what float32 rows are now,
+// `there` rows of activations from m0, of rows of weights from n0. value(i): the sum at i, float, of four that begin at a
+// multiple of four, float4. Threads `thread` of `threads` share the work. left(column, n, v): what float32 rows are now,
 // four at a time where there are four.
 struct LeftAlone {
   __device__ void operator()(int, int64_t, const float4&) const {}
 };
-template <bool tiled, int tile_w = fixed_tile_w, class Value, class Left = LeftAlone>
+template <bool tiled, class Value, class Left = LeftAlone>
 __device__ inline void fixed_out(const StreamArgs& a, int64_t m0, int64_t n0, int there, int thread, int threads, const Value& value, const Left& left = {}) {
   const Piece& l = a.l;
   const bool gated = a.glu != static_cast<int>(Glu::none), gelu = a.glu == static_cast<int>(Glu::gelu_tanh);
-  const int fours = (gated ? tile_w / 2 : tile_w) / 4;
+  const int fours = (gated ? fixed_tile_w / 2 : fixed_tile_w) / 4;
   const bool even = a.out_stride % 4 == 0 && reinterpret_cast<uintptr_t>(a.out) % 16 == 0;
 #pragma unroll 2
   for (int at = thread; at < there * fours; at += threads) {
     const int column = at / fours, r = at % fours * 4;
     const int64_t n = n0 + r;
     if (n >= a.n) continue;
-    const float4 sum = value(column * pitch_of_sums(tile_w) + r);
+    const float4 sum = value(column * fixed_pitch + r);
     float v[4] = {sum.x, sum.y, sum.z, sum.w};
     const int count = static_cast<int>(min(a.n - n, int64_t{4}));
     const auto all = [&](auto&& f) {
@@ -36,7 +35,7 @@ __device__ inline void fixed_out(const StreamArgs& a, int64_t m0, int64_t n0, in
     if (!tiled && l.scaled) all([&](float x, int64_t i, int) { return __fmul_rn(x, reinterpret_cast<const float*>(a.low + l.scales_at)[i]); });
     if (a.bias) all([&](float x, int64_t i, int) { return __fadd_rn(x, a.bias[i]); });
     if (gated) {
-      const float4 sums = value(column * pitch_of_sums(tile_w) + r + tile_w / 2);
+      const float4 sums = value(column * fixed_pitch + r + fixed_tile_w / 2);
       const float with[4] = {sums.x, sums.y, sums.z, sums.w};
       all([&](float x, int64_t i, int e) {
         float u = with[e];
