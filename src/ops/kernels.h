@@ -116,9 +116,9 @@ struct AttentionSeq {
 };
 
 // For each row: per-head RMS norm of q and k (if weights given), rotary embedding (half-split
-// pairs: i and i + half), then k and v go to the cache; q and k stay in place. Where the type keeps
-// tails (kv_tail_bytes > 0), keys of a tile go to the page once its last token is there, taken from
-// the tail and from this call's rows.
+// pairs: i and i + half), then k and v go to the cache; q and k stay in place, but what of them is left
+// after attention is not said where the type keeps no tails. Where it does (kv_tail_bytes > 0), keys of a
+// tile go to the page once its last token is there, taken from the tail and from this call's rows.
 struct KvStoreArgs {
   KvDesc kv;  // host
   int32_t heads;

@@ -23,11 +23,18 @@ class On {
  public:
   template <class T>
   On(const Exec& e, const std::vector<T>& v) : On(e, v.size() * sizeof(T), 0) {
-    if (!v.empty()) e.device->upload(buffer_.data(), v.data(), bytes_);
+    put(v);
   }
-  On(const Exec& e, size_t bytes, int byte) : device_(*e.device), bytes_(bytes), buffer_(device_, bytes + 64) {
+  On(const Exec& e, size_t bytes, int byte) : device_(*e.device), bytes_(bytes), buffer_(device_, bytes + 64) { fill(bytes, byte); }
+  // From now on it has so many bytes, no more than ever.
+  void fill(size_t bytes, int byte) {
+    bytes_ = bytes;
     device_.fill(buffer_.data(), byte, bytes);
     device_.fill(buffer_.as<char>() + bytes, 0xcc, 64);
+  }
+  template <class T>
+  void put(const std::vector<T>& v) const {
+    if (!v.empty()) device_.upload(buffer_.data(), v.data(), v.size() * sizeof(T));
   }
   template <class T>
   T* as() const {
@@ -37,10 +44,13 @@ class On {
   std::vector<T> read() const {
     std::vector<T> v(bytes_ / sizeof(T));
     if (!v.empty()) device_.download(v.data(), buffer_.data(), bytes_);
+    check_end();
+    return v;
+  }
+  void check_end() const {
     unsigned char after[64];
     device_.download(after, buffer_.as<char>() + bytes_, 64);
     for (const unsigned char b : after) CHECK(b == 0xcc);
-    return v;
   }
 
  private:
@@ -49,16 +59,34 @@ class On {
   DeviceBuffer buffer_;
 };
 
-// The model's other inputs to kv_store.
+// The model's other inputs to kv_store; turns are of positions.
 struct Extras {
-  std::vector<float> inv_freq, q_norm, k_norm;
+  int half = 0;
+  Rows cos, sin, q_norm, k_norm;
+  float eps = 1e-5f;
+  Rows turns(const Rows& of, int position) const { return {of.begin() + position * half, of.begin() + (position + 1) * half}; }
+};
+
+inline Extras random_extras(const Shape& s, int half, bool norms, int length, Random& random) {
+  Extras x;
+  x.half = half;
+  x.cos = random.normals(static_cast<size_t>(length * half));
+  x.sin = random.normals(static_cast<size_t>(length * half));
+  if (norms) x.q_norm = random.normals(static_cast<size_t>(s.dim)), x.k_norm = random.normals(static_cast<size_t>(s.dim));
+  return x;
+}
+
+struct Feeding {
+  bool narrow = false;
+  const Extras* extras = nullptr;
+  bool apart = false;     // what kv_store does is done before attention is called
+  int* at_once = nullptr;  // counts steps whose rows are as they came: attention has stored them
 };
 
 // feed() of attention_rig.h on the device: each sequence's outputs; pages and tails at the end, in the order of
-// the sequences; qkv_out: what kv_store left of the rows, step by step.
+// the sequences.
 inline std::vector<Rows> feed_gpu(const Exec& e, const Shape& s, const std::vector<Rows>& qkv, const std::vector<Step>& steps, uint32_t seed,
-                           bool narrow = false, std::vector<unsigned char>* pages_out = nullptr,
-                           std::vector<unsigned char>* tails_out = nullptr) {
+                                  const Feeding& how = {}, std::vector<unsigned char>* pages_out = nullptr, std::vector<unsigned char>* tails_out = nullptr) {
   const Kernels& k = *e.kernels;
   const KvDesc kv{s.type, s.kv_heads, s.dim, s.page_tokens};
   const size_t n = qkv.size();
@@ -80,25 +108,47 @@ inline std::vector<Rows> feed_gpu(const Exec& e, const Shape& s, const std::vect
   std::vector<int32_t> used(table.begin(), table.end() - 1);
   const On device_table(e, used);
 
+  const Extras none;
+  const Extras& extras = how.extras ? *how.extras : none;
+  const int width = s.heads * s.dim, longest = *std::max_element(length.begin(), length.end());
+  size_t most_rows = 0;
+  for (const Step& step : steps) {
+    size_t rows = 0;
+    for (const Part& p : step) rows += static_cast<size_t>(p.rows);
+    most_rows = std::max(most_rows, rows);
+  }
+  On device_in(e, 4 * most_rows * static_cast<size_t>(s.row()), 0), device_seqs(e, sizeof(AttentionSeq) * n, 0), device_slots(e, 4 * most_rows, 0);
+  On cos(e, 4 * most_rows * static_cast<size_t>(extras.half), 0), sin(e, 4 * most_rows * static_cast<size_t>(extras.half), 0);
+  On out(e, 4 * most_rows * static_cast<size_t>(width), 0xff), work(e, k.attention_workspace(kv, s.heads, static_cast<int32_t>(most_rows), longest), 0xff);
+  const On q_norm(e, extras.q_norm), k_norm(e, extras.k_norm);
+
   std::vector<Rows> outs(n);
-  for (size_t i = 0; i < n; ++i) outs[i].assign(static_cast<size_t>(length[i] * s.heads * s.dim), nan);
+  for (size_t i = 0; i < n; ++i) outs[i].assign(static_cast<size_t>(length[i] * width), nan);
   for (const Step& step : steps) {
     int rows = 0, max_context = 0;
     std::vector<AttentionSeq> seqs;
     std::vector<int32_t> slots;
-    Rows in;
+    Rows in, cosines, sines;
     for (const Part& p : step) {
       const auto i = static_cast<size_t>(p.seq);
       seqs.push_back({rows, p.rows, done[i], first_page[i], seats[i]});
       for (int r = 0; r < p.rows; ++r) {
         const int at = done[i] + r;
         slots.push_back(table[static_cast<size_t>(first_page[i] + at / s.page_tokens)] * s.page_tokens + at % s.page_tokens);
+        for (const float x : extras.turns(extras.cos, at)) cosines.push_back(x);
+        for (const float x : extras.turns(extras.sin, at)) sines.push_back(x);
       }
       in.insert(in.end(), qkv[i].begin() + done[i] * s.row(), qkv[i].begin() + (done[i] + p.rows) * s.row());
       rows += p.rows;
       max_context = std::max(max_context, done[i] + p.rows);
     }
-    const On device_in(e, in), device_seqs(e, seqs), device_slots(e, slots);
+    device_in.put(in);
+    device_seqs.put(seqs);
+    device_slots.put(slots);
+    cos.put(cosines);
+    sin.put(sines);
+    out.fill(static_cast<size_t>(rows * width) * (how.narrow ? 2 : 4), 0xff);
+    work.fill(k.attention_workspace(kv, s.heads, rows, max_context), 0xff);
     KvStoreArgs store{};
     store.kv = kv;
     store.heads = s.heads;
@@ -106,14 +156,18 @@ inline std::vector<Rows> feed_gpu(const Exec& e, const Shape& s, const std::vect
     store.qkv_stride = s.row();
     store.rows = rows;
     store.slots = device_slots.as<int32_t>();
+    store.cos = cos.as<float>();
+    store.sin = sin.as<float>();
+    store.half = extras.half;
+    store.q_norm = extras.q_norm.empty() ? nullptr : q_norm.as<float>();
+    store.k_norm = extras.k_norm.empty() ? nullptr : k_norm.as<float>();
+    store.eps = extras.eps;
     store.pages = pages.as<void>();
     store.seqs = device_seqs.as<AttentionSeq>();
     store.seq_count = static_cast<int32_t>(seqs.size());
     store.tails = tail_bytes ? tails.as<void>() : nullptr;
     k.kv_store(e, store);
-    const int width = s.heads * s.dim;
-    const On out(e, static_cast<size_t>(rows * width) * (narrow ? 2 : 4), 0xff);
-    const On work(e, k.attention_workspace(kv, s.heads, rows, max_context), 0xff);
+    if (how.apart) cos.check_end();  // whatever asks for memory
     AttentionArgs a{};
     a.kv = kv;
     a.heads = s.heads;
@@ -126,7 +180,7 @@ inline std::vector<Rows> feed_gpu(const Exec& e, const Shape& s, const std::vect
     }
     a.out = out.as<float>();
     a.out_stride = width;
-    a.narrow_out = narrow;
+    a.narrow_out = how.narrow;
     a.seqs = store.seqs;
     a.seq_count = store.seq_count;
     a.rows = rows;
@@ -140,11 +194,16 @@ inline std::vector<Rows> feed_gpu(const Exec& e, const Shape& s, const std::vect
     if (tail_bytes)
       k.kv_tail(e, {kv, device_in.as<float>() + width, s.row(), rows, device_seqs.as<AttentionSeq>(), store.seq_count, tails.as<void>()});
     Rows got;
-    if (narrow)
+    if (how.narrow)
       for (const uint16_t bits : out.read<uint16_t>()) got.push_back(bf16_to_f32(bits));
     else
       got = out.read<float>();
-    work.read<char>();
+    work.check_end();
+    if (how.at_once) {
+      Rows left(in.size());
+      e.device->download(left.data(), device_in.as<void>(), 4 * left.size());
+      *how.at_once += same_bits(left, in);
+    }
     for (size_t j = 0; j < step.size(); ++j) {
       const auto i = static_cast<size_t>(step[j].seq);
       std::copy_n(got.begin() + seqs[j].row_begin * width, step[j].rows * width, outs[i].begin() + done[i] * width);

@@ -6,6 +6,7 @@
 
 #include "backend/cuda/attention_entries.h"
 #include "backend/cuda/entries.h"
+#include "backend/cuda/kv_store.cuh"
 
 namespace orlop::cuda {
 namespace {
@@ -30,7 +31,9 @@ bool have_counters(Context* c, PluginStatus* status) {
 // exactly: in the order of sums that prefill() has in deterministic mode.
 void decode(Context* c, const AttentionArgs& a, int32_t too_many, bool exactly, PluginStatus* status) {
   const KvLayout l(a.kv);
-  const DecodePlan p = plan_decode(a.kv, a.heads, a.rows, a.seq_count, a.max_context, a.window, c->multiprocessors, c->fast);
+  const bool plain = !exactly && !is_coded(a.kv.type), alone = c->fast && plain && a.rows == a.seq_count;
+  const bool can_be_whole = alone && c->capability >= 90 && a.kv.head_dim <= 128;
+  const DecodePlan p = plan_decode(a.kv, a.heads, a.rows, a.seq_count, a.max_context, a.window, c->multiprocessors, c->fast, can_be_whole);
   if (p.splits > 1 && !have_counters(c, status)) return;
   DecodeArgs d{};
   d.q = a.q;
@@ -71,13 +74,15 @@ void decode(Context* c, const AttentionArgs& a, int32_t too_many, bool exactly, 
   d.scale_log2 = a.scale * 1.44269504088896340736f;
   const auto x = static_cast<unsigned>(p.blocks), y = static_cast<unsigned>(p.splits);
   if (exactly) return decode_exactly(c, a.kv, d, x, y, status);
+  StoreArgs s{};  // of rows that kv_store has just put: one kernel less to wait for
+  const bool stores = alone && reinterpret_cast<uintptr_t>(a.q) % 16 == 0 && take_store(c, a, &s);
   bool done = false;
   switch (a.kv.type) {
     case KvType::bf16:
-      done = decode_bf16(c, l.head_dim, d, x, y, status);
+      done = decode_bf16(c, l.head_dim, d, s, p.whole, x, y, status);
       break;
     case KvType::f16:
-      done = decode_f16(c, l.head_dim, d, x, y, status);
+      done = decode_f16(c, l.head_dim, d, s, p.whole, x, y, status);
       break;
     case KvType::int8:
       done = decode_int8(c, l.head_dim, d, x, y, status);
@@ -85,7 +90,9 @@ void decode(Context* c, const AttentionArgs& a, int32_t too_many, bool exactly, 
     default:
       done = decode_uint4(c, l.head_dim, d, x, y, status);
   }
-  if (!done) attend_plainly(c, a, status);
+  if (done) return;
+  if (stores) put_store(c, s);
+  attend_plainly(c, a, status);
 }
 
 }  // namespace

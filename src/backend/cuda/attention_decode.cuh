@@ -8,40 +8,127 @@
 // keys [tokens, dims] (left operand) x queries; outputs [dims, queries] = values turned [dims, tokens] x weights,
 // which movmatrix brings from the one's result layout to the other's operand layout.
 //
+// Where each sequence has one row, the block can do kv_store's work too: it norms and turns its own queries and, if the
+// row's position is in its last chunk, the row's key and value, which go to their page and straight into the ring.
+//
 // What a row gives depends on its own position and keys alone, if chunks do: tiles of rows begin at absolute
 // positions, units too, and what a query does not see leaves every bit of its state as it was.
 #pragma once
 #include "backend/cuda/common.cuh"
 
 #include "backend/cuda/attention_fold.cuh"
+#include "backend/cuda/kv_store.cuh"
 
 namespace orlop::cuda::decode {
 
-template <KvType type_, int dims_, int columns_, int stages_ = (dims_ > 128 ? 2 : 3), int resident_ = (dims_ > 128 || columns_ > 8 ? 1 : 2)>
+template <KvType type_, int dims_, int columns_, int warps_ = decode_warps, int stages_ = (dims_ > 128 ? 2 : 3),
+          int resident_ = (dims_ > 128 || columns_ > 8 || warps_ > decode_warps ? 1 : 2)>
 struct Plain {
   static constexpr KvType type = type_;
-  static constexpr int dims = dims_, columns = columns_;  // of the result: queries of a tile, 8 or 16
+  static constexpr int dims = dims_, columns = columns_, warps = warps_;  // of the result: queries of a tile, 8 or 16
   static constexpr int tiles = dims / 16, tops = columns / 8;  // tiles of dimensions, of queries
   static constexpr int unit = 16, stages = stages_, resident = resident_;
   static constexpr int pitch = 2 * dims + 16;  // bytes of a row: ldmatrix meets no bank twice
   static constexpr int stage = 2 * unit * pitch, ring = stages * stage;  // keys, then values
-  using Folds = Fold<dims, columns>;
+  using Folds = Fold<dims, columns, warps>;
   static constexpr int state_at = warps * ring > Folds::share_bytes ? warps * ring : Folds::share_bytes;
-  static constexpr int shared = state_at + Folds::state_bytes;
+  // A row on its way: queries where states come later, then key and value, which stay; cosines and sines; weights of
+  // the norms.
+  static constexpr int row_floats = dims + 4;
+  static constexpr int turns_at = state_at + (columns + 2) * row_floats * 4, norms_at = turns_at + dims * 4;
+  static constexpr int shared = norms_at + 2 * dims * 4;
+  static_assert(row_floats == Folds::record);
 };
 
+// The block's part of a row as the model's product leaves it, normed, turned and rounded to the cache's type in shared
+// memory: queries; where chunks end with the tile's, the key and the value too, which go to their places, if there is
+// one. All threads.
 template <class K>
-__global__ void __launch_bounds__(threads, K::resident) attend(const __grid_constant__ DecodeArgs a) {
+__device__ inline void make_row(const StoreArgs& s, const Work& w, unsigned char* key_place, uint32_t values_at, unsigned char* memory) {
+  constexpr int threads = K::Folds::threads, quads = K::dims / 4, items = (K::columns + 2) * quads, turns = (items + threads - 1) / threads;
+  constexpr int pairs = K::dims / 2, pair_turns = (pairs + 31) / 32;
+  constexpr bool f16 = K::type == KvType::f16;
+  const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+  float* rows = reinterpret_cast<float*>(memory + K::state_at);
+  float* cosines = reinterpret_cast<float*>(memory + K::turns_at);
+  float* norms = reinterpret_cast<float*>(memory + K::norms_at);
+  const int64_t row = w.tile.seq.row_begin;
+  const float* from = s.qkv + row * s.qkv_stride;
+  const int32_t heads = w.heads, heads_here = heads + (w.newest ? 2 : 0);
+  const auto place = [&](int32_t head) { return rows + (head < heads ? head : head - heads + K::columns) * K::row_floats; };
+  const auto number = [&](int32_t head) { return head < heads ? w.first_head + head : s.heads + (head - heads) * s.kv_heads + w.kv_head; };
+  float4 v[turns];
+  float cosine = 0, sine = 0;
+#pragma unroll
+  for (int i = 0; i < turns; ++i) {
+    const int item = i * threads + thread, head = item / quads;
+    if (head < heads_here) v[i] = *reinterpret_cast<const float4*>(from + int64_t{number(head)} * K::dims + item % quads * 4);
+  }
+  if (thread < s.half) cosine = s.cos[row * s.half + thread], sine = s.sin[row * s.half + thread];
+#pragma unroll
+  for (int i = 0; i < turns; ++i) {
+    const int item = i * threads + thread, head = item / quads;
+    if (head < heads_here) *reinterpret_cast<float4*>(place(head) + item % quads * 4) = v[i];
+  }
+  if (thread < s.half) cosines[thread] = cosine, cosines[K::dims / 2 + thread] = sine;
+  __syncthreads();
+#pragma unroll 1
+  for (int32_t head = warp; head < heads_here; head += K::warps) {
+    float* x = place(head);
+    const bool is_q = head < heads, is_v = head > heads;
+    if (!is_v) {
+      const float* weight = (is_q ? s.q_norm : s.k_norm) ? norms + (is_q ? 0 : K::dims) : nullptr;
+      norm_and_turn(x, K::dims, weight, s.eps, cosines, cosines + K::dims / 2, s.half, lane);
+      __syncwarp();
+    }
+    uint32_t packed[pair_turns];
+#pragma unroll
+    for (int j = 0; j < pair_turns; ++j) {
+      const int i = 32 * j + lane;
+      if (i >= pairs) continue;
+      const float2 p = reinterpret_cast<const float2*>(x)[i];
+      if (is_q)
+        packed[j] = f16 ? pack_f16_finite(p.x, p.y) : pack_bf16(p.x, p.y);
+      else
+        packed[j] = f16 ? uint32_t{float_f16(p.x)} | uint32_t{float_f16(p.y)} << 16 : uint32_t{float_bf16(p.x)} | uint32_t{float_bf16(p.y)} << 16;
+    }
+    __syncwarp();
+    uint32_t* to = reinterpret_cast<uint32_t*>(key_place + (is_v ? values_at : 0));
+#pragma unroll
+    for (int j = 0; j < pair_turns; ++j) {
+      const int i = 32 * j + lane;
+      if (i >= pairs) continue;
+      reinterpret_cast<uint32_t*>(x)[i] = packed[j];
+      if (!is_q && key_place) to[i] = packed[j];
+    }
+  }
+  __syncthreads();
+}
+
+template <class K>
+__global__ void __launch_bounds__(K::Folds::threads, K::resident) attend(const __grid_constant__ DecodeArgs a, const __grid_constant__ StoreArgs store) {
   let_next_start();
   extern __shared__ __align__(128) unsigned char memory[];
   constexpr bool half = K::type == KvType::f16;
+  constexpr int warps = K::warps;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, pair = lane % 4;
   // Sequences and page tables came before the step's first kernel, keys of earlier positions in earlier steps:
   // both may be read before the kernels of this step have ended.
   Work w;
-  if (!w.find(a)) return wait_inputs();
+  if (!w.find<warps>(a)) return wait_inputs();
   const Tile& tile = w.tile;
   const int32_t used = tile.count * w.heads;
+  const bool stores = store.rows != 0;                          // then the rows' keys and values are not in their pages
+  const int32_t last_there = stores ? w.last - 1 : w.last;
+  int32_t slot = 0;
+  if (stores) {
+    slot = store.slots[tile.seq.row_begin];
+    float* norms = reinterpret_cast<float*>(memory + K::norms_at);
+    for (int i = threadIdx.x; i < K::dims; i += K::Folds::threads) {
+      if (store.q_norm) norms[i] = store.q_norm[i];
+      if (store.k_norm) norms[K::dims + i] = store.k_norm[i];
+    }
+  }
   const int32_t* table = a.page_table + tile.seq.page_begin;
   const unsigned char* head = a.pages + w.kv_head * a.head_bytes;
   unsigned char* ring = memory + warp * K::ring;
@@ -53,12 +140,12 @@ __global__ void __launch_bounds__(threads, K::resident) attend(const __grid_cons
     const uint32_t to = shared_address(ring + stage * K::stage);
     const unsigned char* low = head + uint64_t{static_cast<uint32_t>(page)} * a.page_bytes + int64_t{t - page_of(a, t) * a.page_tokens} * (2 * K::dims);
     const unsigned char* high = a.page_tokens == 8 ? head + uint64_t{static_cast<uint32_t>(second_page)} * a.page_bytes : low + 8 * (2 * K::dims);
-    const bool all = t >= w.oldest && t + K::unit - 1 <= w.last;  // others are zeros, so that no poison gets into sums
+    const bool all = t >= w.oldest && t + K::unit - 1 <= last_there;  // others are zeros, so that no poison gets into sums
 #pragma unroll
     for (int i = 0; i < row_chunks / 2; ++i) {
       const int c = i * 32 + lane, row = c / row_chunks, chunk = c % row_chunks;
       const unsigned char* from = (row < 8 ? low : high) + row % 8 * (2 * K::dims) + chunk * 16;
-      const bool seen = all || (t + row >= w.oldest && t + row <= w.last);
+      const bool seen = all || (t + row >= w.oldest && t + row <= last_there);
       copy16(to + row * K::pitch + chunk * 16, from, seen);
       copy16(to + K::unit * K::pitch + row * K::pitch + chunk * 16, from + a.values_at, seen);
     }
@@ -83,7 +170,7 @@ __global__ void __launch_bounds__(threads, K::resident) attend(const __grid_cons
 #pragma unroll
     for (int i = 0; i < K::stages - 1; ++i) {
       if (asked < u_end) {
-        if (!waited && (asked + 1) * K::unit > tile.seq.pos_begin) {
+        if (!waited && !stores && (asked + 1) * K::unit > tile.seq.pos_begin) {
           wait_inputs();
           waited = true;
         }
@@ -96,10 +183,25 @@ __global__ void __launch_bounds__(threads, K::resident) attend(const __grid_cons
     if (turn == 0) {
       if (!waited) wait_inputs();
       waited = true;
+      if (stores) {
+        unsigned char* to = store.pages + uint64_t{static_cast<uint32_t>(slot / a.page_tokens)} * a.page_bytes + w.kv_head * a.head_bytes +
+                            slot % a.page_tokens * (2 * K::dims);
+        make_row<K>(store, w, w.first_head == w.kv_head * a.group ? to : nullptr, a.values_at, memory);
+      }
 #pragma unroll
       for (int n = 0; n < K::tops; ++n) {
         const int32_t column = 8 * n + lane / 4, row = column / w.heads;
         const bool real = column < used;
+#pragma unroll
+        for (int c = 0; c < 2; ++c) place[n][c] = min(tile.first + (8 * n + 2 * pair + c) / w.heads, w.last);
+        if (stores) {
+          const uint32_t* from = reinterpret_cast<const uint32_t*>(memory + K::state_at) + (real ? column : 0) * K::row_floats + pair;
+#pragma unroll
+          for (int s = 0; s < K::tiles; ++s)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) q[n][s][h] = real ? from[8 * s + 4 * h] : 0;
+          continue;
+        }
         const float* from = a.q + (int64_t{tile.seq.row_begin} + tile.first - tile.seq.pos_begin + (real ? row : 0)) * a.q_stride +
                             int64_t{w.first_head + (real ? column - row * w.heads : 0)} * K::dims + 2 * pair;
         float2 v[K::tiles][2];
@@ -111,8 +213,6 @@ __global__ void __launch_bounds__(threads, K::resident) attend(const __grid_cons
         for (int s = 0; s < K::tiles; ++s)
 #pragma unroll
           for (int h = 0; h < 2; ++h) q[n][s][h] = half ? pack_f16_finite(v[s][h].x, v[s][h].y) : pack_bf16(v[s][h].x, v[s][h].y);
-#pragma unroll
-        for (int c = 0; c < 2; ++c) place[n][c] = min(tile.first + (8 * n + 2 * pair + c) / w.heads, w.last);
       }
     }
 
@@ -140,8 +240,16 @@ __global__ void __launch_bounds__(threads, K::resident) attend(const __grid_cons
       }
       copies_end();
       const uint32_t keys = shared_address(ring + stage * K::stage), values = keys + K::unit * K::pitch;
+      unsigned char* own = ring + stage * K::stage;
       stage = stage + 1 == K::stages ? 0 : stage + 1;
       const int32_t t0 = u * K::unit;
+      if (stores && t0 + K::unit > w.last) {  // the row's own, over zeros
+        const uint32_t* from = reinterpret_cast<const uint32_t*>(memory + K::state_at) + K::columns * K::row_floats;
+        uint32_t* to = reinterpret_cast<uint32_t*>(own + (w.last - t0) * K::pitch);
+#pragma unroll
+        for (int i = lane; i < K::dims / 2; i += 32) to[i] = from[i], to[K::unit * K::pitch / 4 + i] = from[K::row_floats + i];
+        __syncwarp();
+      }
 
       float score[K::tops][4];  // tokens lane / 4 and + 8
 #pragma unroll

@@ -10,6 +10,7 @@
 namespace orlop::cuda {
 
 constexpr int decode_warps = 4;  // of a block
+constexpr int whole_warps = 8;   // of one that takes all of a sequence's context
 
 // No padding: equal calls are equal bytes.
 struct DecodeArgs {
@@ -58,7 +59,12 @@ struct DecodePlan {
   int64_t blocks;        // before the split: tiles of rows, parts of heads, key heads
   int32_t chunk, splits;
   bool walks;
+  bool whole;  // blocks of whole_warps, each a context from end to end
 };
+
+// Of so many tokens a block takes all, where there is a multiprocessor for each: that is faster than a fold of several
+// blocks' chunks.
+constexpr int32_t whole_tokens = 512;
 
 // A number that is not below n and stays the same for a while when n grows: at most an eighth more.
 constexpr int32_t stepped(int32_t n) {
@@ -68,8 +74,8 @@ constexpr int32_t stepped(int32_t n) {
 }
 
 inline DecodePlan plan_decode(const KvDesc& kv, int32_t heads, int32_t rows, int32_t seq_count, int32_t max_context, int32_t window,
-                              int32_t multiprocessors, bool fast) {
-  DecodePlan p;
+                              int32_t multiprocessors, bool fast, bool can_be_whole) {
+  DecodePlan p{};
   const int32_t group = heads / kv.kv_heads, columns = kv.head_dim > 128 || group <= 8 ? 8 : most_columns;
   p.head_parts = (group + columns - 1) / columns;
   p.part_heads = (group + p.head_parts - 1) / p.head_parts;
@@ -84,6 +90,12 @@ inline DecodePlan plan_decode(const KvDesc& kv, int32_t heads, int32_t rows, int
   const int64_t context = stepped(max_context);
   if (window >= context) window = 0;
   const int64_t seen = window ? std::min<int64_t>(context, int64_t{window} + p.tile_rows) : context;
+  p.whole = can_be_whole && seen <= whole_tokens && p.blocks <= multiprocessors;
+  if (p.whole) {
+    p.chunk = static_cast<int32_t>(context);
+    p.splits = 1;
+    return p;
+  }
   if (!fast) {
     p.chunk = is_coded(kv.type) ? 2 * attention_chunk : attention_chunk;
   } else {

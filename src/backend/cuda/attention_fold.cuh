@@ -11,8 +11,9 @@ namespace orlop::cuda::decode {
 
 constexpr int warps = decode_warps, threads = 32 * warps;
 
-template <int dims, int columns>
+template <int dims, int columns, int warps_ = decode_warps>
 struct Fold {
+  static constexpr int warps = warps_, threads = 32 * warps;
   static constexpr int record = dims + 4, quads = dims / 4;
   static constexpr int share_bytes = warps * columns * record * 4, state_bytes = columns * record * 4;  // of shared memory
 
@@ -157,36 +158,40 @@ struct Work {
   int32_t kv_head, first_head, heads;
   int32_t oldest, last;                    // positions that any query sees
   int32_t begin_chunk, end_chunk, chunks;  // chunks: all of the tile's
+  bool newest;                             // the block's chunks end with the tile's
 
+  template <int of_block = warps>
   __device__ bool find(const DecodeArgs& a) {
     kv_head = blockIdx.x % a.kv_heads;
     const int32_t rest = blockIdx.x / a.kv_heads, part = rest % a.head_parts;
     first_head = kv_head * a.group + part * a.part_heads;
     heads = min(a.part_heads, a.group - part * a.part_heads);
-    if (!find_tile<warps>(a, rest / a.head_parts, tile)) return false;
+    if (!find_tile<of_block>(a, rest / a.head_parts, tile)) return false;
     last = tile.first + tile.count - 1;
     oldest = a.window ? max(0, tile.first - a.window + 1) : 0;
     begin_chunk = oldest / a.chunk;
     chunks = last / a.chunk - begin_chunk + 1;
     end_chunk = begin_chunk + chunks;
+    newest = true;
     if (a.walks) return true;
     begin_chunk += blockIdx.y;
     if (begin_chunk >= end_chunk) return false;
+    newest = begin_chunk + 1 == end_chunk;
     end_chunk = begin_chunk + 1;
     return true;
   }
 };
 
-// False: the GPU's blocks have not enough shared memory.
-template <class K>
-bool start_one(Context* c, const DecodeArgs& a, dim3 grid, void (*kernel)(DecodeArgs), PluginStatus* status) {
+// More: what the kernel is told beside. False: the GPU's blocks have not enough shared memory.
+template <class K, class... More>
+bool start_one(Context* c, const DecodeArgs& a, dim3 grid, void (*kernel)(DecodeArgs, More...), PluginStatus* status, const More&... more) {
   if (static_cast<size_t>(K::shared) > c->block_shared) return false;
   static std::atomic<bool> allowed[64];  // by GPU
   if (c->index >= 64 || !allowed[c->index]) {
     if (!allow_shared(c, reinterpret_cast<const void*>(kernel), K::shared, status)) return true;
     if (c->index < 64) allowed[c->index] = true;
   }
-  launch(c, kernel, Shape{grid, dim3(threads), K::shared}, a);
+  launch(c, kernel, Shape{grid, dim3(K::Folds::threads), K::shared}, a, more...);
   return true;
 }
 

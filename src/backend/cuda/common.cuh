@@ -35,8 +35,9 @@ class Launches {
   void add(Library library, const void* args, size_t size);
   // Whether the kernel joined the one put last, whose first argument takes it in: `join` says so, and does it.
   bool join(const void* kernel, const Shape& shape, const void* arg, bool (*join)(void* before, const void* given));
-  // The first argument of the kernel put last, if it is that one, to be changed; or null.
+  // The first argument of the kernel put last, if it is that one, to be read or changed; or null. And it leaves.
   void* last(const void* kernel);
+  void drop_last();
   // early: kernels may begin beside those before them; shared: bytes that a block may have.
   void set(bool early, size_t shared) { early_ = early, block_shared_ = shared; }
   void run(cudaStream_t stream, PluginStatus* status);  // all that wait
@@ -60,7 +61,7 @@ class Launches {
   bool capture(cudaStream_t stream, cudaGraphExec_t* graph);
   std::vector<uint64_t> list_;
   int count_ = 0;
-  size_t last_ = 0;  // where the kernel put last begins
+  size_t last_ = 0;  // where the kernel put last begins; the list's end: there is none
   bool lost_ = false;  // a kernel did not fit into memory
   bool early_ = false;
   size_t block_shared_ = 0;

@@ -1,49 +1,15 @@
-// Per-head RMS norm, rotary embedding (Su et al. 2021, half-split pairs) and the store into a page; sealing of
-// key tiles, and tails, of caches of codes. Every sum is made as the CPU's reference makes it
-// (cpu/kv_store_ref.cc, cpu/kv_code.h), so that the same keys and values are the same codes.
-#include "backend/cuda/common.cuh"
+// The store of rows into pages; sealing of key tiles, and tails, of caches of codes. Every sum is made as the CPU's
+// reference makes it (cpu/kv_store_ref.cc, cpu/kv_code.h), so that the same keys and values are the same codes.
+#include "backend/cuda/kv_store.cuh"
+
 #include "backend/cuda/entries.h"
-#include "backend/cuda/kv_layout.cuh"
 
 namespace orlop::cuda {
 namespace {
 
 constexpr int warps = 4;  // of a block
 
-struct StoreArgs {
-  float* qkv;
-  const int32_t* slots;
-  const float* cos;
-  const float* sin;
-  const float* q_norm;
-  const float* k_norm;
-  unsigned char* pages;
-  unsigned char* tails;
-  const AttentionSeq* seqs;
-  int64_t qkv_stride;
-  int32_t heads, kv_heads, head_dim, page_tokens;
-  int32_t half, rows, seq_count;
-  KvType type;
-  uint8_t unused[3];
-  float eps;
-  int32_t one_each;  // as many sequences as rows: one row each
-};
-static_assert(sizeof(StoreArgs) == 10 * 8 + 10 * 4);
-
 __device__ KvLayout layout_of(const StoreArgs& a) { return KvLayout(KvDesc{a.type, a.kv_heads, a.head_dim, a.page_tokens}); }
-
-// ---- numbers as the CPU has them
-
-__device__ float bf16_float(uint32_t bits) { return __uint_as_float(bits << 16); }
-__device__ uint16_t float_bf16(float x) {
-  const uint32_t u = __float_as_uint(x);
-  if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>(u >> 16 | 0x40);
-  return static_cast<uint16_t>((u + 0x7fffu + (u >> 16 & 1)) >> 16);
-}
-__device__ uint16_t float_f16(float x) {  // what is finite stays so
-  if (x != x) return static_cast<uint16_t>(__float_as_uint(x) >> 16 & 0x8000) | 0x7e00;
-  return __half_as_ushort(__float2half_rn(fminf(fmaxf(x, -65504.0f), 65504.0f)));
-}
 
 struct Range {
   float low = INFINITY, high = -INFINITY;
@@ -242,24 +208,7 @@ __global__ void __launch_bounds__(32 * warps) store_rows(const __grid_constant__
   const float* weight = is_v ? nullptr : is_q ? a.q_norm : a.k_norm;
   wait_inputs();
   if (!is_v) {
-    if (weight) {
-      // Sixteen sums, folded in halves.
-      float sum = 0;
-      for (int32_t i = lane % 16; i < dims; i += 16) sum = __fadd_rn(sum, __fmul_rn(x[i], x[i]));
-      for (int step = 8; step; step /= 2) sum = __fadd_rn(sum, __shfl_down_sync(all_lanes, sum, step, 16));
-      sum = __shfl_sync(all_lanes, sum, 0);
-      const float inverse = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, static_cast<float>(dims)), a.eps)));
-      __syncwarp();
-      for (int32_t i = lane; i < dims; i += 32) x[i] = __fmul_rn(__fmul_rn(x[i], inverse), weight[i]);
-      __syncwarp();
-    }
-    const float* cos = a.cos + row * a.half;
-    const float* sin = a.sin + row * a.half;
-    for (int32_t i = lane; i < a.half; i += 32) {
-      const float p = x[i], q = x[i + a.half], c = cos[i], s = sin[i];
-      x[i] = __fsub_rn(__fmul_rn(p, c), __fmul_rn(q, s));
-      x[i + a.half] = __fadd_rn(__fmul_rn(q, c), __fmul_rn(p, s));
-    }
+    norm_and_turn(x, dims, weight, a.eps, a.cos + row * a.half, a.sin + row * a.half, a.half, lane);
     if (is_q) return;
     __syncwarp();
   }
@@ -344,6 +293,26 @@ __global__ void __launch_bounds__(32 * warps) keep_tails(const __grid_constant__
 
 }  // namespace
 
+void put_store(Context* c, const StoreArgs& s) {
+  launch(c, is_coded(s.type) ? store_rows<true> : store_rows<false>,
+         Shape{dim3(blocks(s.rows, 1), blocks(s.heads + 2 * s.kv_heads, warps)), dim3(32 * warps)}, s);
+}
+
+bool take_store(Context* c, const AttentionArgs& a, StoreArgs* to) {
+  const std::lock_guard lock(c->mutex);
+  const void* last = c->launches.last(reinterpret_cast<const void*>(store_rows<false>));
+  if (!last) return false;
+  StoreArgs s;
+  std::memcpy(&s, last, sizeof s);
+  if (!s.one_each || s.rows != a.rows || s.seq_count != a.seq_count || s.seqs != a.seqs || s.qkv != a.q || s.qkv_stride != a.q_stride ||
+      s.pages != a.pages || s.type != a.kv.type || s.heads != a.heads || s.kv_heads != a.kv.kv_heads || s.head_dim != a.kv.head_dim ||
+      s.page_tokens != a.kv.page_tokens)
+    return false;
+  c->launches.drop_last();
+  *to = s;
+  return true;
+}
+
 // A call has as many rows as sequences only if each has one: none comes without.
 void kv_store(Context* c, const KvStoreArgs& a, PluginStatus*) {
   StoreArgs s{};
@@ -367,8 +336,7 @@ void kv_store(Context* c, const KvStoreArgs& a, PluginStatus*) {
   s.type = a.kv.type;
   s.eps = a.eps;
   s.one_each = a.rows == a.seq_count;
-  launch(c, is_coded(a.kv.type) ? store_rows<true> : store_rows<false>,
-         Shape{dim3(blocks(a.rows, 1), blocks(a.heads + 2 * a.kv.kv_heads, warps)), dim3(32 * warps)}, s);
+  put_store(c, s);
   if (!is_coded(a.kv.type) || s.one_each) return;
   const int64_t tiles = a.rows / KvLayout(a.kv).key_tile + a.seq_count;
   launch(c, seal_tiles, Shape{dim3(blocks(tiles, 1), blocks(a.kv.kv_heads, warps)), dim3(32 * warps)}, s);

@@ -43,7 +43,7 @@ void Launches::add(const void* kernel, const Shape& s, const void* const* params
 }
 
 bool Launches::join(const void* kernel, const Shape& s, const void* arg, bool (*join)(void* before, const void* given)) {
-  if (list_.empty() || lost_) return false;
+  if (last_ >= list_.size() || lost_) return false;
   Head head;
   std::memcpy(&head, &list_[last_], sizeof head);
   if (head.kernel != kernel || head.grid[0] != s.grid.x || head.block[0] != s.block.x || head.cluster != s.cluster) return false;
@@ -54,10 +54,15 @@ bool Launches::join(const void* kernel, const Shape& s, const void* arg, bool (*
 }
 
 void* Launches::last(const void* kernel) {
-  if (list_.empty() || lost_) return nullptr;
+  if (last_ >= list_.size() || lost_) return nullptr;
   Head head;
   std::memcpy(&head, &list_[last_], sizeof head);
-  return head.kernel == kernel ? &list_[last_ + words(sizeof head) + 1] : nullptr;
+  return head.kernel == kernel && !head.library ? &list_[last_ + words(sizeof head) + 1] : nullptr;
+}
+
+void Launches::drop_last() {
+  list_.resize(last_);
+  --count_;
 }
 
 void Launches::add(Library library, const void* args, size_t size) { put({nullptr, library, {}, {}, 0, 1, 0}, &args, &size, 1); }
