@@ -70,6 +70,7 @@ void decode(Context* c, const AttentionArgs& a, int32_t too_many, bool exactly, 
   d.chunk = p.chunk;
   d.splits = p.splits;
   d.walks = p.walks;
+  d.only_chunk = alone && p.splits == 1 && !p.walks;
   d.narrow_out = a.narrow_out;
   d.scale_log2 = a.scale * 1.44269504088896340736f;
   const auto x = static_cast<unsigned>(p.blocks), y = static_cast<unsigned>(p.splits);

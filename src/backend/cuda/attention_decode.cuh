@@ -24,6 +24,9 @@ namespace orlop::cuda::decode {
 template <KvType type_, int dims_, int columns_, int warps_ = decode_warps, int stages_ = (dims_ > 128 ? 2 : 3),
           int resident_ = (dims_ > 128 || columns_ > 8 || warps_ > decode_warps ? 1 : 2)>
 struct Plain {
+  // Whole: blocks of more warps have a multiprocessor each and take all of a tile's keys, in one chunk. All of them are
+  // asked for at once where rings have room for as many.
+  static constexpr bool whole = warps_ > decode_warps, at_once = warps_ == most_warps;
   static constexpr KvType type = type_;
   static constexpr int dims = dims_, columns = columns_, warps = warps_;  // of the result: queries of a tile, 8 or 16
   static constexpr int tiles = dims / 16, tops = columns / 8;  // tiles of dimensions, of queries
@@ -123,6 +126,11 @@ __global__ void __launch_bounds__(K::Folds::threads, K::resident) attend(const _
   int32_t slot = 0;
   if (stores) {
     slot = store.slots[tile.seq.row_begin];
+    // Not seen for a layer's length: perhaps not in the second-level cache any more.
+    if (const int i = 8 * threadIdx.x; i < store.half) {
+      prefetch(store.cos + int64_t{tile.seq.row_begin} * store.half + i);
+      prefetch(store.sin + int64_t{tile.seq.row_begin} * store.half + i);
+    }
     float* norms = reinterpret_cast<float*>(memory + K::norms_at);
     for (int i = threadIdx.x; i < K::dims; i += K::Folds::threads) {
       if (store.q_norm) norms[i] = store.q_norm[i];
@@ -168,7 +176,7 @@ __global__ void __launch_bounds__(K::Folds::threads, K::resident) attend(const _
     };
     look();
 #pragma unroll
-    for (int i = 0; i < K::stages - 1; ++i) {
+    for (int i = 0; i < K::stages; ++i) {
       if (asked < u_end) {
         if (!waited && !stores && (asked + 1) * K::unit > tile.seq.pos_begin) {
           wait_inputs();
@@ -231,36 +239,36 @@ __global__ void __launch_bounds__(K::Folds::threads, K::resident) attend(const _
     int stage = 0;
 #pragma unroll 1
     for (; u < u_end; u += warps) {
-      copies_wait<K::stages - 2>();
+      copies_wait<K::stages - 1>();
       __syncwarp();
-      if (asked < u_end) {
-        ask(asked * K::unit, stage == 0 ? K::stages - 1 : stage - 1, page, second_page);
-        asked += warps;
-        look();
-      }
-      copies_end();
       const uint32_t keys = shared_address(ring + stage * K::stage), values = keys + K::unit * K::pitch;
-      unsigned char* own = ring + stage * K::stage;
-      stage = stage + 1 == K::stages ? 0 : stage + 1;
       const int32_t t0 = u * K::unit;
       if (stores && t0 + K::unit > w.last) {  // the row's own, over zeros
         const uint32_t* from = reinterpret_cast<const uint32_t*>(memory + K::state_at) + K::columns * K::row_floats;
-        uint32_t* to = reinterpret_cast<uint32_t*>(own + (w.last - t0) * K::pitch);
+        uint32_t* to = reinterpret_cast<uint32_t*>(ring + stage * K::stage + (w.last - t0) * K::pitch);
 #pragma unroll
         for (int i = lane; i < K::dims / 2; i += 32) to[i] = from[i], to[K::unit * K::pitch / 4 + i] = from[K::row_floats + i];
         __syncwarp();
       }
 
-      float score[K::tops][4];  // tokens lane / 4 and + 8
+      constexpr int parts = K::whole ? 2 : 1;  // of a sum: neither waits for the other
+      float score[K::tops][4], other[K::tops][4];  // tokens lane / 4 and + 8
 #pragma unroll
-      for (int n = 0; n < K::tops; ++n) score[n][0] = score[n][1] = score[n][2] = score[n][3] = 0;
+      for (int n = 0; n < K::tops; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) score[n][e] = other[n][e] = 0;
 #pragma unroll
       for (int s = 0; s < K::tiles; ++s) {
         uint32_t k[4];
         load_matrices(keys + lane % 16 * K::pitch + lane / 16 * 16 + s * 32, k);
 #pragma unroll
-        for (int n = 0; n < K::tops; ++n) multiply<half>(score[n], k, q[n][s]);
+        for (int n = 0; n < K::tops; ++n) multiply<half>(s % parts ? other[n] : score[n], k, q[n][s]);
       }
+      if (parts == 2)
+#pragma unroll
+        for (int n = 0; n < K::tops; ++n)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) score[n][e] += other[n][e];
 
       const bool inner = t0 >= w.oldest + tile.count - 1 && t0 + K::unit - 1 <= tile.first;  // every query sees every token
       uint32_t weight[K::tops][2];
@@ -312,6 +320,16 @@ __global__ void __launch_bounds__(K::Folds::threads, K::resident) attend(const _
 #pragma unroll
         for (int n = 0; n < K::tops; ++n) multiply<half>(o[n][s], v, weight[n]);
       }
+      if (!K::at_once) {
+        __syncwarp();
+        if (asked < u_end) {
+          ask(asked * K::unit, stage, page, second_page);
+          asked += warps;
+          look();
+        }
+      }
+      copies_end();
+      stage = stage + 1 == K::stages ? 0 : stage + 1;
     }
 
     copies_wait<0>();
@@ -323,11 +341,13 @@ __global__ void __launch_bounds__(K::Folds::threads, K::resident) attend(const _
         float s = sum[n][c];
 #pragma unroll
         for (int step = 4; step < 32; step *= 2) s += __shfl_xor_sync(all_lanes, s, step);
+        if ((K::whole || a.only_chunk) && 8 * n + 2 * pair + c >= used) continue;
         float* share = folds.share(warp, 8 * n + 2 * pair + c);
 #pragma unroll
         for (int i = 0; i < K::tiles; ++i) share[16 * i + lane / 4] = o[n][i][c], share[16 * i + lane / 4 + 8] = o[n][i][c + 2];
         if (lane < 4) share[K::dims] = most[n][c], share[K::dims + 1] = s;
       }
+    if (K::whole || a.only_chunk) return folds.put_shares(a, tile, w.first_head, used);
     folds.add_shares(used, turn);
   }
   if (!a.walks && w.chunks > 1 && !folds.add_chunks(a, used, w.chunks)) return;

@@ -11,6 +11,7 @@ namespace orlop::cuda {
 
 constexpr int decode_warps = 4;  // of a block
 constexpr int whole_warps = 8;   // of one that takes all of a sequence's context
+constexpr int most_warps = 16;   // of one that asks for all of it at once
 
 // No padding: equal calls are equal bytes.
 struct DecodeArgs {
@@ -36,7 +37,7 @@ struct DecodeArgs {
   int32_t narrow_out;
   float scale_log2;
   uint32_t page_magic;  // page_of()
-  uint32_t unused;
+  int32_t only_chunk;   // a tile is one row with one chunk: warps' shares are its outputs
 };
 static_assert(sizeof(DecodeArgs) == 9 * 8 + 4 * 8 + 24 * 4);
 
@@ -59,7 +60,7 @@ struct DecodePlan {
   int64_t blocks;        // before the split: tiles of rows, parts of heads, key heads
   int32_t chunk, splits;
   bool walks;
-  bool whole;  // blocks of whole_warps, each a context from end to end
+  bool whole;  // blocks of whole_warps or most_warps, each a context from end to end
 };
 
 // Of so many tokens a block takes all, where there is a multiprocessor for each: that is faster than a fold of several

@@ -61,6 +61,40 @@ struct Fold {
     __syncthreads();
   }
 
+  // The warps' shares of one row's only chunk to outputs.
+  __device__ void put_shares(const DecodeArgs& a, const Tile& tile, int32_t first_head, int32_t used) const {
+    constexpr int pairs = dims / 2;
+    __syncthreads();
+#pragma unroll 1
+    for (int item = threadIdx.x; item < used * pairs; item += threads) {
+      const int column = item / pairs, d = item % pairs * 2;
+      float2 of[warps], v[warps];  // maximum and sum; values
+      float top = -INFINITY, bottom = 0, x = 0, y = 0;
+#pragma unroll
+      for (int w = 0; w < warps; ++w) {
+        const float* from = share(w, column);
+        of[w] = *reinterpret_cast<const float2*>(from + dims);
+        v[w] = *reinterpret_cast<const float2*>(from + d);
+        top = fmaxf(top, of[w].x);
+      }
+      const float base = top == -INFINITY ? 0.0f : top;
+#pragma unroll
+      for (int w = 0; w < warps; ++w) {
+        const float keep = exp2_fast(of[w].x - base);
+        bottom = __fmaf_rn(of[w].y, keep, bottom);
+        x = __fmaf_rn(v[w].x, keep, x);
+        y = __fmaf_rn(v[w].y, keep, y);
+      }
+      x = x / bottom + 0.0f;  // + 0: no minus zero
+      y = y / bottom + 0.0f;
+      const int64_t to = tile.seq.row_begin * a.out_stride + int64_t{first_head + column} * dims + d;
+      if (a.narrow_out)
+        *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(a.out) + to) = pack_bf16(x, y);
+      else
+        *reinterpret_cast<float2*>(static_cast<float*>(a.out) + to) = make_float2(x, y);
+    }
+  }
+
   // The state goes to the split's records; the last block of a tile to be done folds them all, in order, into its
   // state. False: this is not the last.
   __device__ bool add_chunks(const DecodeArgs& a, int32_t used, int32_t chunks) const {

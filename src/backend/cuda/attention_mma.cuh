@@ -14,6 +14,8 @@ __device__ inline uint32_t shared_address(const void* p) { return static_cast<ui
 __device__ inline void copy16(uint32_t to, const void* from, bool seen = true) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(seen ? 16 : 0) : "memory");
 }
+// Into the second-level cache.
+__device__ inline void prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 __device__ inline void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int pending>
 __device__ inline void copies_wait() {
