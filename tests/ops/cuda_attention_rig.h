@@ -199,7 +199,7 @@ inline std::vector<Rows> feed_gpu(const Exec& e, const Shape& s, const std::vect
     else
       got = out.read<float>();
     work.check_end();
-    if (how.at_once) {
+    if (how.at_once && static_cast<size_t>(rows) == step.size()) {
       Rows left(in.size());
       e.device->download(left.data(), device_in.as<void>(), 4 * left.size());
       *how.at_once += same_bits(left, in);
@@ -230,7 +230,7 @@ inline std::vector<Rows> feed_gpu(const Exec& e, const Shape& s, const std::vect
 
 constexpr KvType types[] = {KvType::f32, KvType::bf16, KvType::f16, KvType::int8, KvType::uint4};
 
-Shape random_shape(Random& random, KvType type, bool odd) {
+inline Shape random_shape(Random& random, KvType type, bool odd) {
   const int dims[] = {64, 80, 96, 128, 256}, odd_dims[] = {8, 24, 40, 72, 48, 192};
   const int pages[] = {8, 16, 32, 48, 64, 256};
   Shape s{};
@@ -245,6 +245,31 @@ Shape random_shape(Random& random, KvType type, bool odd) {
   const int tile = cuda::KvLayout({type, s.kv_heads, s.dim, s.page_tokens}).key_tile;
   if (tile) s.key_tile = tile;
   return s;
+}
+
+inline std::string words(const Shape& s) {
+  char text[160];
+  std::snprintf(text, sizeof text, "%s heads %d/%d dim %d pages of %d window %d", name(s.type), s.heads, s.kv_heads, s.dim, s.page_tokens, s.window);
+  return text;
+}
+
+// Queries, keys' products with scales and weights are bf16 (fp16): each is off by 2^-9 of itself. A value that
+// lies between two codes may fall to the other one in the formula.
+inline double bound(KvType type) { return type == KvType::f32 ? 3e-5 : type == KvType::f16 ? 3e-3 : type == KvType::uint4 ? 6e-2 : 1.5e-2; }
+inline double mean_bound(KvType type) { return type == KvType::f32 ? 5e-6 : type == KvType::f16 ? 1e-3 : 5e-3; }
+
+inline bool close(const Shape& s, const Rows& got, const Rows& want, int from_row, const char* what) {
+  double error = 0, square = 0, most = 0;
+  for (size_t i = static_cast<size_t>(from_row * s.heads * s.dim); i < want.size(); ++i) {
+    const double e = static_cast<double>(got[i]) - static_cast<double>(want[i]);
+    error += e * e;
+    square += static_cast<double>(want[i]) * static_cast<double>(want[i]);
+    most = std::fabs(e) <= most ? most : e == e ? std::fabs(e) : 1e30;
+  }
+  const double mean = std::sqrt(error / square);
+  const bool good = most <= bound(s.type) && mean <= mean_bound(s.type);
+  if (!good) std::printf("  %s, %s: off by %g, in the mean %g\n", words(s).c_str(), what, most, mean);
+  return good;
 }
 
 }  // namespace orlop::test
