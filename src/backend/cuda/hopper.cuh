@@ -57,8 +57,9 @@ __device__ inline void copy_bytes(uint32_t to, const void* from, int bytes, uint
 }
 __device__ inline void prefetch_map(const CUtensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
-// To the second-level cache.
+// To the second-level cache. The second: a multiple of 16 bytes.
 __device__ inline void prefetch_line(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p) : "memory"); }
+__device__ inline void prefetch_bytes(const void* p, int bytes) { asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory"); }
 
 // A kernel's memory of the size that it is started with.
 __device__ inline unsigned char* dynamic_shared() {
