@@ -94,20 +94,23 @@ void check_at_once(const Shape& s, const std::vector<Rows>& qkv, const Extras& e
 TEST(cuda_steps_of_one_row_are_stored_as_they_attend) {
   Random random(8);
   const int dims[] = {64, 80, 96, 128, 256}, page_sizes[] = {8, 16, 32, 48, 64, 256}, groups[] = {1, 2, 3, 4, 5, 7, 8, 12, 16};
-  for (int round = 0; round < (is_short() ? 30 : 60); ++round) {
-    const int kind = round / 10 % 3;  // a few short contexts; more of them than multiprocessors; long ones, which are split
+  for (int round = 0; round < (is_short() ? 40 : 80); ++round) {
+    // A few short contexts; more of them than multiprocessors; few long ones, which are clusters'; some, which are split.
+    const int kind = round / 10 % 4;
     Shape s{};
     s.dim = dims[round % 5];
     s.type = round / 5 % 2 ? KvType::f16 : KvType::bf16;
-    s.kv_heads = kind == 1 ? 4 : random.between(1, kind ? 2 : 3);
+    s.kv_heads = kind % 2 ? 4 : random.between(1, kind ? 2 : 3);
     s.heads = s.kv_heads * groups[random.below(kind == 0 ? 9 : 5)];
     s.page_tokens = page_sizes[random.below(6)];
-    s.window = random.below(3) ? 0 : kind == 2 ? random.between(300, 900) : random.between(1, 120);
+    s.window = random.below(3) ? 0 : kind >= 2 ? random.between(300, 900) : random.between(1, 120);
     std::vector<int> lengths;
     if (kind == 0) lengths = {random.between(1, 7), random.between(150, 500), random.between(20, 200)};
     if (kind == 1)
       for (int i = 0; i < 40; ++i) lengths.push_back(i == 7 ? 150 : random.between(1, 60));
-    if (kind == 2) lengths = {random.between(1000, 1700), 9, random.between(257, 600)};
+    if (kind == 2) lengths = {random.between(400, 2000), 9, random.between(257, 600)};
+    if (kind == 3)
+      for (int i = 0; i < 20; ++i) lengths.push_back(i == 3 ? 1000 : i == 9 ? 650 : random.between(1, 60));
     const int halves[] = {s.dim / 2, s.dim / 4, s.dim / 2 - 3, 0};
     const int longest = *std::max_element(lengths.begin(), lengths.end());
     const Extras extras = random_extras(s, halves[random.below(4)], random.below(2), longest, random);

@@ -31,9 +31,9 @@ bool have_counters(Context* c, PluginStatus* status) {
 // exactly: in the order of sums that prefill() has in deterministic mode.
 void decode(Context* c, const AttentionArgs& a, int32_t too_many, bool exactly, PluginStatus* status) {
   const KvLayout l(a.kv);
-  const bool plain = !exactly && !is_coded(a.kv.type), alone = c->fast && plain && a.rows == a.seq_count;
-  const bool can_be_whole = alone && c->capability >= 90 && a.kv.head_dim <= 128;
-  const DecodePlan p = plan_decode(a.kv, a.heads, a.rows, a.seq_count, a.max_context, a.window, c->multiprocessors, c->fast, can_be_whole);
+  const bool plain = !exactly && !is_coded(a.kv.type), single = c->fast && plain && a.rows == a.seq_count;
+  const bool can_be_whole = single && c->capability >= 90 && c->block_shared >= size_t{227} << 10 && a.kv.head_dim <= 128;
+  const DecodePlan p = plan_decode(a.kv, a.heads, a.rows, a.seq_count, a.max_context, a.window, c->multiprocessors, c->fast, single, can_be_whole);
   if (p.splits > 1 && !have_counters(c, status)) return;
   DecodeArgs d{};
   d.q = a.q;
@@ -70,13 +70,13 @@ void decode(Context* c, const AttentionArgs& a, int32_t too_many, bool exactly, 
   d.chunk = p.chunk;
   d.splits = p.splits;
   d.walks = p.walks;
-  d.only_chunk = alone && p.splits == 1 && !p.walks;
+  d.shared_by = p.shared_by;
   d.narrow_out = a.narrow_out;
   d.scale_log2 = a.scale * 1.44269504088896340736f;
-  const auto x = static_cast<unsigned>(p.blocks), y = static_cast<unsigned>(p.splits);
+  const auto x = static_cast<unsigned>(p.blocks * std::max(1, p.shared_by)), y = static_cast<unsigned>(p.splits);
   if (exactly) return decode_exactly(c, a.kv, d, x, y, status);
   StoreArgs s{};  // of rows that kv_store has just put: one kernel less to wait for
-  const bool stores = alone && reinterpret_cast<uintptr_t>(a.q) % 16 == 0 && take_store(c, a, &s);
+  const bool stores = single && reinterpret_cast<uintptr_t>(a.q) % 16 == 0 && take_store(c, a, &s);
   bool done = false;
   switch (a.kv.type) {
     case KvType::bf16:

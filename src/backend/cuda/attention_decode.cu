@@ -10,13 +10,10 @@ template <KvType type, int dims>
 bool start(Context* c, const DecodeArgs& a, const StoreArgs& s, bool whole, dim3 grid, PluginStatus* status) {
   if constexpr (dims <= 128)
     if (whole) {
-      constexpr int stages = dims == 64 ? 3 : dims < 128 ? 2 : 1;
-      using AtOnce = decode::Plain<type, dims, 8, most_warps, stages>;
-      using Narrow = decode::Plain<type, dims, 8, whole_warps>;
-      using Wide = decode::Plain<type, dims, 16, whole_warps>;
-      if (a.tile_columns > 8) return decode::start_one<Wide>(c, a, grid, decode::attend<Wide>, status, s);
-      return a.chunk <= stages * most_warps * AtOnce::unit ? decode::start_one<AtOnce>(c, a, grid, decode::attend<AtOnce>, status, s)
-                                                           : decode::start_one<Narrow>(c, a, grid, decode::attend<Narrow>, status, s);
+      using Narrow = decode::Plain<type, dims, 8, whole_warps, whole_stages(dims)>;
+      using Wide = decode::Plain<type, dims, 16, whole_warps, whole_stages(dims)>;
+      return a.tile_columns <= 8 ? decode::start_one<Narrow>(c, a, grid, decode::attend<Narrow>, status, s)
+                                 : decode::start_one<Wide>(c, a, grid, decode::attend<Wide>, status, s);
     }
   if constexpr (dims == 128)  // two stages where three do not fit (compute capability 8.9)
     if (decode::Plain<type, dims, 16>::shared > static_cast<int64_t>(c->block_shared)) {

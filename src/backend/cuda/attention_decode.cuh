@@ -24,9 +24,7 @@ namespace orlop::cuda::decode {
 template <KvType type_, int dims_, int columns_, int warps_ = decode_warps, int stages_ = (dims_ > 128 ? 2 : 3),
           int resident_ = (dims_ > 128 || columns_ > 8 || warps_ > decode_warps ? 1 : 2)>
 struct Plain {
-  // Whole: blocks of more warps have a multiprocessor each and take all of a tile's keys, in one chunk. All of them are
-  // asked for at once where rings have room for as many.
-  static constexpr bool whole = warps_ > decode_warps, at_once = warps_ == most_warps;
+  static constexpr bool whole = warps_ > decode_warps;  // compute capability 9 and up
   static constexpr KvType type = type_;
   static constexpr int dims = dims_, columns = columns_, warps = warps_;  // of the result: queries of a tile, 8 or 16
   static constexpr int tiles = dims / 16, tops = columns / 8;  // tiles of dimensions, of queries
@@ -41,6 +39,7 @@ struct Plain {
   static constexpr int turns_at = state_at + (columns + 2) * row_floats * 4, norms_at = turns_at + dims * 4;
   static constexpr int shared = norms_at + 2 * dims * 4;
   static_assert(row_floats == Folds::record);
+  static_assert(!whole || Folds::share_bytes + Folds::state_bytes <= state_at);  // put_shares()
 };
 
 // The block's part of a row as the model's product leaves it, normed, turned and rounded to the cache's type in shared
@@ -110,6 +109,9 @@ __device__ inline void make_row(const StoreArgs& s, const Work& w, unsigned char
 
 template <class K>
 __global__ void __launch_bounds__(K::Folds::threads, K::resident) attend(const __grid_constant__ DecodeArgs a, const __grid_constant__ StoreArgs store) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  if constexpr (K::whole) return;
+#endif
   let_next_start();
   extern __shared__ __align__(128) unsigned char memory[];
   constexpr bool half = K::type == KvType::f16;
@@ -118,7 +120,8 @@ __global__ void __launch_bounds__(K::Folds::threads, K::resident) attend(const _
   // Sequences and page tables came before the step's first kernel, keys of earlier positions in earlier steps:
   // both may be read before the kernels of this step have ended.
   Work w;
-  if (!w.find<warps>(a)) return wait_inputs();
+  const int32_t blocks = K::whole ? a.shared_by : 1, rank = blockIdx.x % blocks;  // of a cluster
+  if (!w.find<warps>(a, blockIdx.x / blocks)) return wait_inputs();
   const Tile& tile = w.tile;
   const int32_t used = tile.count * w.heads;
   const bool stores = store.rows != 0;                          // then the rows' keys and values are not in their pages
@@ -165,8 +168,14 @@ __global__ void __launch_bounds__(K::Folds::threads, K::resident) attend(const _
   int32_t turn = 0;
 #pragma unroll 1
   for (int32_t chunk = w.begin_chunk; chunk < w.end_chunk; ++chunk, ++turn) {
-    const int32_t u_end = (min((chunk + 1) * a.chunk, w.last + 1) + K::unit - 1) / K::unit;
+    int32_t u_end = (min((chunk + 1) * a.chunk, w.last + 1) + K::unit - 1) / K::unit;
     int32_t u = max(chunk * a.chunk, w.oldest) / K::unit;
+    if (K::whole && blocks > 1) {
+      const int32_t each = (u_end - u + blocks - 1) / blocks;
+      u = min(u + rank * each, u_end);
+      w.newest = u < u_end && u + each >= u_end;
+      u_end = min(u + each, u_end);
+    }
     u += (warp - u) & (warps - 1);
     int32_t asked = u, page = 0, second_page = 0;
     const auto look = [&] {  // the pages of the unit that is asked for next
@@ -320,13 +329,11 @@ __global__ void __launch_bounds__(K::Folds::threads, K::resident) attend(const _
 #pragma unroll
         for (int n = 0; n < K::tops; ++n) multiply<half>(o[n][s], v, weight[n]);
       }
-      if (!K::at_once) {
-        __syncwarp();
-        if (asked < u_end) {
-          ask(asked * K::unit, stage, page, second_page);
-          asked += warps;
-          look();
-        }
+      __syncwarp();
+      if (asked < u_end) {
+        ask(asked * K::unit, stage, page, second_page);
+        asked += warps;
+        look();
       }
       copies_end();
       stage = stage + 1 == K::stages ? 0 : stage + 1;
@@ -341,13 +348,13 @@ __global__ void __launch_bounds__(K::Folds::threads, K::resident) attend(const _
         float s = sum[n][c];
 #pragma unroll
         for (int step = 4; step < 32; step *= 2) s += __shfl_xor_sync(all_lanes, s, step);
-        if ((K::whole || a.only_chunk) && 8 * n + 2 * pair + c >= used) continue;
+        if ((K::whole || a.shared_by) && 8 * n + 2 * pair + c >= used) continue;
         float* share = folds.share(warp, 8 * n + 2 * pair + c);
 #pragma unroll
         for (int i = 0; i < K::tiles; ++i) share[16 * i + lane / 4] = o[n][i][c], share[16 * i + lane / 4 + 8] = o[n][i][c + 2];
         if (lane < 4) share[K::dims] = most[n][c], share[K::dims + 1] = s;
       }
-    if (K::whole || a.only_chunk) return folds.put_shares(a, tile, w.first_head, used);
+    if (K::whole || a.shared_by) return folds.put_shares(a, tile, w.first_head, used);
     folds.add_shares(used, turn);
   }
   if (!a.walks && w.chunks > 1 && !folds.add_chunks(a, used, w.chunks)) return;

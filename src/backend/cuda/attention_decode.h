@@ -10,8 +10,7 @@
 namespace orlop::cuda {
 
 constexpr int decode_warps = 4;  // of a block
-constexpr int whole_warps = 8;   // of one that takes all of a sequence's context
-constexpr int most_warps = 16;   // of one that asks for all of it at once
+constexpr int whole_warps = 8;   // of one that has a multiprocessor to itself
 
 // No padding: equal calls are equal bytes.
 struct DecodeArgs {
@@ -37,7 +36,9 @@ struct DecodeArgs {
   int32_t narrow_out;
   float scale_log2;
   uint32_t page_magic;  // page_of()
-  int32_t only_chunk;   // a tile is one row with one chunk: warps' shares are its outputs
+  // Fast: a tile is one row, and its keys are those of so many blocks, which are a cluster if there are several, in one
+  // chunk: its warps' shares are its outputs. 0: it is not so.
+  int32_t shared_by;
 };
 static_assert(sizeof(DecodeArgs) == 9 * 8 + 4 * 8 + 24 * 4);
 
@@ -60,12 +61,12 @@ struct DecodePlan {
   int64_t blocks;        // before the split: tiles of rows, parts of heads, key heads
   int32_t chunk, splits;
   bool walks;
-  bool whole;  // blocks of whole_warps or most_warps, each a context from end to end
+  int32_t shared_by;  // DecodeArgs
+  bool whole;         // in blocks of whole_warps
 };
 
-// Of so many tokens a block takes all, where there is a multiprocessor for each: that is faster than a fold of several
-// blocks' chunks.
-constexpr int32_t whole_tokens = 512;
+// Units of 16 tokens that a warp of such blocks asks for at once: as many as there is memory for.
+constexpr int whole_stages(int32_t head_dim) { return head_dim <= 64 ? 5 : head_dim <= 96 ? 4 : 3; }
 
 // A number that is not below n and stays the same for a while when n grows: at most an eighth more.
 constexpr int32_t stepped(int32_t n) {
@@ -74,8 +75,9 @@ constexpr int32_t stepped(int32_t n) {
   return (n + step - 1) / step * step;
 }
 
+// single: rows are sequences' only ones, and their sums may have any order. can_be_whole: and there are blocks that large.
 inline DecodePlan plan_decode(const KvDesc& kv, int32_t heads, int32_t rows, int32_t seq_count, int32_t max_context, int32_t window,
-                              int32_t multiprocessors, bool fast, bool can_be_whole) {
+                              int32_t multiprocessors, bool fast, bool single, bool can_be_whole) {
   DecodePlan p{};
   const int32_t group = heads / kv.kv_heads, columns = kv.head_dim > 128 || group <= 8 ? 8 : most_columns;
   p.head_parts = (group + columns - 1) / columns;
@@ -91,11 +93,20 @@ inline DecodePlan plan_decode(const KvDesc& kv, int32_t heads, int32_t rows, int
   const int64_t context = stepped(max_context);
   if (window >= context) window = 0;
   const int64_t seen = window ? std::min<int64_t>(context, int64_t{window} + p.tile_rows) : context;
-  p.whole = can_be_whole && seen <= whole_tokens && p.blocks <= multiprocessors;
-  if (p.whole) {
-    p.chunk = static_cast<int32_t>(context);
-    p.splits = 1;
-    return p;
+  // Where multiprocessors are left over, a tile's keys are a cluster's, each block with what it can ask for at once, or
+  // twice as many: its blocks are done sooner than those that pass what they have through memory.
+  if (can_be_whole) {
+    const int64_t at_once = int64_t{16} * whole_warps * whole_stages(kv.head_dim);
+    for (int64_t n = 1; n <= 8 && !p.whole; n *= 2)
+      if (p.blocks * n <= (n > 1 ? multiprocessors / 8 * 8 : multiprocessors) && seen <= n * at_once * (n == 8 ? 2 : 1)) {
+        p.whole = true;
+        p.shared_by = static_cast<int32_t>(n);
+      }
+    if (p.whole) {
+      p.chunk = static_cast<int32_t>(context);
+      p.splits = 1;
+      return p;
+    }
   }
   if (!fast) {
     p.chunk = is_coded(kv.type) ? 2 * attention_chunk : attention_chunk;
@@ -119,6 +130,7 @@ inline DecodePlan plan_decode(const KvDesc& kv, int32_t heads, int32_t rows, int
   const int64_t columns_left = p.blocks * splits * p.tile_rows * p.part_heads;
   p.walks = p.splits > 1 && (p.blocks > most_records || columns_left > most_records * most_columns);
   if (p.walks) p.splits = 1;
+  p.shared_by = single && p.splits == 1 && !p.walks;
   return p;
 }
 

@@ -6,6 +6,7 @@
 
 #include "backend/cuda/attention_mma.cuh"
 #include "backend/cuda/attention_tile.cuh"
+#include "backend/cuda/cluster.cuh"
 
 namespace orlop::cuda::decode {
 
@@ -61,38 +62,74 @@ struct Fold {
     __syncthreads();
   }
 
-  // The warps' shares of one row's only chunk to outputs.
+  // The warps' shares of a row, whose keys are all there, to outputs; where they are a cluster's blocks', the first takes
+  // what the others have folded.
   __device__ void put_shares(const DecodeArgs& a, const Tile& tile, int32_t first_head, int32_t used) const {
     constexpr int pairs = dims / 2;
+    const int32_t blocks = a.shared_by;
+    float* own = shares + warps * columns * record;  // [columns]
     __syncthreads();
 #pragma unroll 1
     for (int item = threadIdx.x; item < used * pairs; item += threads) {
       const int column = item / pairs, d = item % pairs * 2;
-      float2 of[warps], v[warps];  // maximum and sum; values
-      float top = -INFINITY, bottom = 0, x = 0, y = 0;
-#pragma unroll
-      for (int w = 0; w < warps; ++w) {
-        const float* from = share(w, column);
-        of[w] = *reinterpret_cast<const float2*>(from + dims);
-        v[w] = *reinterpret_cast<const float2*>(from + d);
-        top = fmaxf(top, of[w].x);
+      const Sum sum = folded<warps>(warps, d, [&](int w) { return share(w, column); });
+      if (blocks == 1) {
+        put_pair(a, tile, first_head + column, d, sum);
+      } else {
+        *reinterpret_cast<float2*>(own + column * record + d) = make_float2(sum.x, sum.y);
+        if (d == 0) *reinterpret_cast<float2*>(own + column * record + dims) = make_float2(sum.top, sum.bottom);
       }
-      const float base = top == -INFINITY ? 0.0f : top;
-#pragma unroll
-      for (int w = 0; w < warps; ++w) {
-        const float keep = exp2_fast(of[w].x - base);
-        bottom = __fmaf_rn(of[w].y, keep, bottom);
-        x = __fmaf_rn(v[w].x, keep, x);
-        y = __fmaf_rn(v[w].y, keep, y);
-      }
-      x = x / bottom + 0.0f;  // + 0: no minus zero
-      y = y / bottom + 0.0f;
-      const int64_t to = tile.seq.row_begin * a.out_stride + int64_t{first_head + column} * dims + d;
-      if (a.narrow_out)
-        *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(a.out) + to) = pack_bf16(x, y);
-      else
-        *reinterpret_cast<float2*>(static_cast<float*>(a.out) + to) = make_float2(x, y);
     }
+    if (blocks == 1) return;
+    __syncwarp();
+    cluster_arrive();
+    cluster_wait();
+    const int rank = cluster_rank();
+    if (rank == 0)
+#pragma unroll 1
+      for (int item = threadIdx.x; item < used * pairs; item += threads) {
+        const int column = item / pairs, d = item % pairs * 2;
+        put_pair(a, tile, first_head + column, d, folded<8>(blocks, d, [&](int i) { return at_block(own, i) + column * record; }));
+      }
+    __syncwarp();
+    cluster_arrive();
+    if (rank) cluster_wait();  // until it has been read
+  }
+
+  struct Sum {
+    float top, bottom, x, y;  // of a row's dimensions d and d + 1
+  };
+  // Of `count` records, at most `most`.
+  template <int most, class At>
+  static __device__ Sum folded(int count, int d, const At& at) {
+    float2 of[most], v[most];  // maximum and sum; values
+    Sum sum{-INFINITY, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < most; ++i)
+      if (i < count) {
+        const float* from = at(i);
+        of[i] = *reinterpret_cast<const float2*>(from + dims);
+        v[i] = *reinterpret_cast<const float2*>(from + d);
+        sum.top = fmaxf(sum.top, of[i].x);
+      }
+    const float base = sum.top == -INFINITY ? 0.0f : sum.top;
+#pragma unroll
+    for (int i = 0; i < most; ++i)
+      if (i < count) {
+        const float keep = exp2_fast(of[i].x - base);
+        sum.bottom = __fmaf_rn(of[i].y, keep, sum.bottom);
+        sum.x = __fmaf_rn(v[i].x, keep, sum.x);
+        sum.y = __fmaf_rn(v[i].y, keep, sum.y);
+      }
+    return sum;
+  }
+  static __device__ void put_pair(const DecodeArgs& a, const Tile& tile, int32_t head, int d, const Sum& sum) {
+    const float x = sum.x / sum.bottom + 0.0f, y = sum.y / sum.bottom + 0.0f;  // + 0: no minus zero
+    const int64_t to = tile.seq.row_begin * a.out_stride + int64_t{head} * dims + d;
+    if (a.narrow_out)
+      *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(a.out) + to) = pack_bf16(x, y);
+    else
+      *reinterpret_cast<float2*>(static_cast<float*>(a.out) + to) = make_float2(x, y);
   }
 
   // The state goes to the split's records; the last block of a tile to be done folds them all, in order, into its
@@ -194,10 +231,11 @@ struct Work {
   int32_t begin_chunk, end_chunk, chunks;  // chunks: all of the tile's
   bool newest;                             // the block's chunks end with the tile's
 
+  // block: among those that have different tiles or heads.
   template <int of_block = warps>
-  __device__ bool find(const DecodeArgs& a) {
-    kv_head = blockIdx.x % a.kv_heads;
-    const int32_t rest = blockIdx.x / a.kv_heads, part = rest % a.head_parts;
+  __device__ bool find(const DecodeArgs& a, int32_t block = blockIdx.x) {
+    kv_head = block % a.kv_heads;
+    const int32_t rest = block / a.kv_heads, part = rest % a.head_parts;
     first_head = kv_head * a.group + part * a.part_heads;
     heads = min(a.part_heads, a.group - part * a.part_heads);
     if (!find_tile<of_block>(a, rest / a.head_parts, tile)) return false;
@@ -225,7 +263,7 @@ bool start_one(Context* c, const DecodeArgs& a, dim3 grid, void (*kernel)(Decode
     if (!allow_shared(c, reinterpret_cast<const void*>(kernel), K::shared, status)) return true;
     if (c->index < 64) allowed[c->index] = true;
   }
-  launch(c, kernel, Shape{grid, dim3(K::Folds::threads), K::shared}, a, more...);
+  launch(c, kernel, Shape{grid, dim3(K::Folds::threads), K::shared, std::max(1u, static_cast<unsigned>(a.shared_by))}, a, more...);
   return true;
 }
 
