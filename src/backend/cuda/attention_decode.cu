@@ -2,6 +2,7 @@
 #include "backend/cuda/attention_decode.cuh"
 
 #include "backend/cuda/attention_entries.h"
+#include "backend/cuda/attention_start.cuh"
 
 namespace orlop::cuda {
 namespace {

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(K::Folds::threads, K::resident) attend(const _
   if constexpr (K::whole) return;
 #endif
   let_next_start();
-  extern __shared__ __align__(128) unsigned char memory[];
+  unsigned char* memory = dynamic_shared();
   constexpr bool half = K::type == KvType::f16;
   constexpr int warps = K::warps;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, pair = lane % 4;

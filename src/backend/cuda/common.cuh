@@ -186,6 +186,12 @@ __device__ inline void let_next_start() {
 #endif
 }
 
+// A kernel's memory of the size that it is started with.
+__device__ inline unsigned char* dynamic_shared() {
+  extern __shared__ __align__(128) unsigned char of_this_block[];
+  return of_this_block;
+}
+
 inline unsigned blocks(int64_t work, int64_t each) { return static_cast<unsigned>((work + each - 1) / each); }
 
 constexpr unsigned all_lanes = 0xffffffffu;

@@ -61,12 +61,6 @@ __device__ inline void prefetch_map(const CUtensorMap* map) { asm volatile("pref
 __device__ inline void prefetch_line(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p) : "memory"); }
 __device__ inline void prefetch_bytes(const void* p, int bytes) { asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory"); }
 
-// A kernel's memory of the size that it is started with.
-__device__ inline unsigned char* dynamic_shared() {
-  extern __shared__ __align__(128) unsigned char of_this_block[];
-  return of_this_block;
-}
-
 // ---- words that blocks pass to each other: each is whole, and that is all that is said of their order
 
 __device__ inline void send_word(uint64_t* to, uint64_t v) { asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(v) : "memory"); }

@@ -1,6 +1,8 @@
 // In the place of the CUDA backend's header: kernels that are built from it run on the processor, a thread for each of
-// the GPU's. Warps and blocks meet where theirs do; nothing is timed. tests/ops/test_chain_emulated.cc.
+// the GPU's. Warps, blocks and clusters meet where theirs do; copies are done at once; nothing is timed.
+// tests/ops/test_chain_emulated.cc, test_attention_emulated.cc.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cmath>
@@ -14,6 +16,7 @@
 
 #include "backend/cuda/layout.h"
 #include "backend/cuda/plugin.h"
+#include "base/half.h"
 
 #define __device__
 #define __host__
@@ -21,6 +24,7 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(n)
+#define __shared__ static  // of blocks that run one after another
 #define __CUDA_ARCH_FEAT_SM90_ALL 1
 
 using cudaStream_t = void*;
@@ -35,6 +39,12 @@ struct float4 {
 };
 struct float2 {
   float x, y;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
+struct __half {
+  uint16_t bits;
 };
 struct __nv_bfloat16 {
   uint16_t bits;
@@ -133,13 +143,30 @@ T from_lane(T v, unsigned lane) {
   return v;
 }
 template <class T>
+T __shfl_sync(unsigned, T v, int lane) {
+  return from_lane(v, static_cast<unsigned>(lane));
+}
+template <class T>
+T __shfl_up_sync(unsigned, T v, int step) {
+  const unsigned lane = threadIdx.x % 32;
+  return from_lane(v, lane < static_cast<unsigned>(step) ? lane : lane - static_cast<unsigned>(step));
+}
+inline bool __any_sync(unsigned, bool v) {
+  EmulatedWarp& w = warp_of_thread();
+  w.words[threadIdx.x % 32] = v;
+  w.all.arrive_and_wait();
+  const bool any = std::any_of(w.words, w.words + 32, [](uint64_t x) { return x != 0; });
+  w.all.arrive_and_wait();
+  return any;
+}
+template <class T>
 T __shfl_xor_sync(unsigned, T v, int step) {
   return from_lane(v, threadIdx.x % 32 ^ static_cast<unsigned>(step));
 }
 template <class T>
-T __shfl_down_sync(unsigned, T v, int step) {
-  const unsigned lane = threadIdx.x % 32 + static_cast<unsigned>(step);
-  return from_lane(v, lane < 32 ? lane : threadIdx.x % 32);
+T __shfl_down_sync(unsigned, T v, int step, unsigned width = 32) {
+  const unsigned lane = threadIdx.x % 32;
+  return from_lane(v, lane % width + static_cast<unsigned>(step) < width ? lane + static_cast<unsigned>(step) : lane);
 }
 template <class T>
 T warp_sum(T v) {
@@ -152,6 +179,7 @@ T __ldcg(const T* p) {
   return *p;
 }
 inline unsigned atomicAdd(uint32_t* p, unsigned v) { return std::atomic_ref(*p).fetch_add(v); }
+inline unsigned char* dynamic_shared() { return block->memory.get(); }
 inline size_t __cvta_generic_to_shared(const void* p) { return static_cast<size_t>(static_cast<const unsigned char*>(p) - block->memory.get()); }
 
 inline int __ffs(int v) { return __builtin_ffs(v); }
@@ -165,7 +193,13 @@ inline float __uint_as_float(uint32_t v) { return std::bit_cast<float>(v); }
 inline uint32_t __float_as_uint(float v) { return std::bit_cast<uint32_t>(v); }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __fsqrt_rn(float a) { return std::sqrt(a); }
+inline __half __float2half_rn(float v) { return {f32_to_f16(v)}; }
+inline uint16_t __half_as_ushort(__half v) { return v.bits; }
+inline uint32_t __umulhi(uint32_t a, uint32_t b) { return static_cast<uint32_t>(uint64_t{a} * b >> 32); }
+inline void __threadfence() {}
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline float __bfloat162float(__nv_bfloat16 v) { return __uint_as_float(uint32_t{v.bits} << 16); }
 inline __nv_bfloat16 __float2bfloat16_rn(float v) {
@@ -180,6 +214,8 @@ inline __nv_bfloat162 __hsub2(__nv_bfloat162 a, __nv_bfloat162 b) {
 inline __nv_bfloat162 __hmul2(__nv_bfloat162 a, __nv_bfloat162 b) {
   return __floats2bfloat162_rn(__bfloat162float(a.x) * __bfloat162float(b.x), __bfloat162float(a.y) * __bfloat162float(b.y));
 }
+using std::fmaxf;
+using std::fminf;
 using std::max;
 using std::min;
 

@@ -6,7 +6,6 @@
 
 namespace orlop::cuda {
 
-inline unsigned char* dynamic_shared() { return block->memory.get(); }
 inline uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
 inline void barrier_init(uint32_t barrier, int arrivals) {
