@@ -1,11 +1,12 @@
 // Attention of prompts over paged caches on a GPU: 32 query heads of 128 over 8 of keys (or as said), for each type
-// of cache and mode: median time of a call and TFLOP/s (4 operations for each query, key that it sees, head and
-// dimension).
-//   attention_prefill [heads kv_heads head_dim page_tokens]
+// of cache and mode: median time of a call among others in a graph and TFLOP/s (4 operations for each query, key that
+// it sees, head and dimension). Caches are rotated so that none is left in the second-level cache.
+//   attention_prefill [heads kv_heads head_dim page_tokens [fast | deterministic]]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -29,7 +30,9 @@ double time_of(const Exec& e, int heads, KvDesc kv, const Case& c) {
   Device& device = *e.device;
   const int context = c.past + c.rows, each = (context + kv.page_tokens - 1) / kv.page_tokens, pages = each * c.sequences, rows = c.rows * c.sequences;
   const int row = (heads + 2 * kv.kv_heads) * kv.head_dim, width = heads * kv.head_dim;
-  const DeviceBuffer cache(device, k.kv_page_bytes(kv) * static_cast<size_t>(pages)), tails(device, k.kv_tail_bytes(kv) * static_cast<size_t>(c.sequences) + 64),
+  const size_t pool = k.kv_page_bytes(kv) * static_cast<size_t>(pages);
+  const int pools = static_cast<int>(std::clamp<size_t>((size_t{200} << 20) / pool + 1, 2, 32));
+  const DeviceBuffer cache(device, pool * static_cast<size_t>(pools)), tails(device, k.kv_tail_bytes(kv) * static_cast<size_t>(c.sequences) + 64),
       qkv(device, size_t{4} * static_cast<size_t>(row) * static_cast<size_t>(rows)), out(device, size_t{4} * static_cast<size_t>(width) * static_cast<size_t>(rows)),
       work(device, k.attention_workspace(kv, heads, rows, context));
   std::mt19937 random(1);
@@ -68,16 +71,18 @@ double time_of(const Exec& e, int heads, KvDesc kv, const Case& c) {
   a.rows = rows;
   a.max_context = context;
   a.page_table = device_table.as<int32_t>();
-  a.pages = cache.data();
   a.scale = 0.088f;
   a.window = c.window;
   a.workspace = work.data();
   std::vector<double> times;
-  constexpr int calls = 8;
+  const int calls = std::max(8, pools);
   for (int round = 0; round < 12; ++round) {
     device.download(some.data(), out.data(), 4);
     const double begin = seconds();
-    for (int i = 0; i < calls; ++i) k.attention(e, a);
+    for (int i = 0; i < calls; ++i) {
+      a.pages = cache.as<char>() + pool * static_cast<size_t>(i % pools);
+      k.attention(e, a);
+    }
     device.download(some.data(), out.data(), 4);
     if (round >= 3) times.push_back((seconds() - begin) / calls);
   }
@@ -90,8 +95,10 @@ double time_of(const Exec& e, int heads, KvDesc kv, const Case& c) {
 int main(int count, char** values) try {
   const auto number = [&](int i, int otherwise) { return count > i ? std::atoi(values[i]) : otherwise; };
   const int heads = number(1, 32), kv_heads = number(2, 8), dim = number(3, 128), page = number(4, 16);
-  const Case cases[] = {{1, 4096, 0, 0}, {1, 16384, 0, 0}, {8, 512, 0, 0}, {32, 128, 0, 0}, {1, 512, 8192, 0}, {1, 4096, 0, 1024}};
+  const Case cases[] = {{1, 4096, 0, 0}, {1, 16384, 0, 0}, {8, 512, 0, 0}, {32, 128, 0, 0}, {1, 512, 8192, 0}, {1, 4096, 0, 1024},
+                        {1, 16, 4000, 0}, {1, 40, 4000, 0},  {1, 128, 4000, 0}, {4, 16, 4000, 0},  {4, 64, 4000, 0},   {1, 40, 16000, 0}, {1, 40, 500, 0}};
   for (const bool deterministic : {false, true}) {
+    if (count > 5 && deterministic == (std::strcmp(values[5], "fast") == 0)) continue;
     const auto backend = make_backend({.device = "cuda", .threads = 1, .deterministic = deterministic});
     std::printf("%s; heads %d/%d of %d, pages of %d; us a call, TFLOP/s\n%9s %6s %6s %6s", deterministic ? "deterministic" : "fast", heads, kv_heads, dim, page, "sequences",
                 "rows", "past", "window");

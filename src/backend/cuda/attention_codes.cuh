@@ -2,6 +2,7 @@
 // unpacks 16 tokens at a time. Only code for sm_90a may call it.
 #pragma once
 #include "backend/cuda/attention_hopper_parts.cuh"
+#include "backend/cuda/attention_split.cuh"
 #include "backend/cuda/hopper.cuh"
 
 namespace orlop::cuda {
@@ -167,7 +168,7 @@ namespace {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 // What the four warps of the first warpgroup do for coded keys and values: each unpacks 16 tokens of a tile, which
 // it has fetched while it unpacked those before. first_of_block: what begins a tile of queries, one warp.
-template <bool Int8, int Dims, int Keys, int Stages, class P, class Begin>
+template <bool Int8, int Dims, int Keys, int Stages, class P, bool Split, class Begin>
 __device__ inline void produce_codes(const AttentionArgs& a, const KvLayout& layout, uint32_t base, uint32_t barriers, int32_t positions,
                                      int32_t least_rows, const Begin& begin) {
   static_assert(Keys == 64, "a warp for each 16 tokens");
@@ -181,21 +182,33 @@ __device__ inline void produce_codes(const AttentionArgs& a, const KvLayout& lay
   Ring ring;
   CodedTokens<Int8, Dims> now, next;
   for (int32_t n = 0;; ++n) {
-    const Work work = work_at(a, positions, least_rows, n);
-    if (warp == 0) begin(work, n);
+    const Work work = work_at<Split>(a, positions, least_rows, n);
+    if (!Split && warp == 0) begin(work, n);
+    if (Split && work.count == 0) {
+      if (warp == 0) begin(work, n);
+      break;
+    }
     if (work.count == 0) break;
     const AttentionSeq seq = a.seqs[work.seq];
     const Span<Keys, true> span(work, a.window, layout.key_tile);
+    const Part part = part_of<Split>(span.count);
     const int32_t* table = a.page_table + seq.page_begin;
     const auto there = [&](int32_t t) { return span.key(t) + 16 * warp + 16 > span.from(t) && span.key(t) + 16 * warp < span.to(t); };
     const auto fetch = [&](int32_t t) {
-      if (t >= span.count || !there(t)) return;
+      if (t >= part.end || !there(t)) return;
       const int32_t token = span.key(t) + 16 * warp;
       next.load(layout, static_cast<const unsigned char*>(a.pages) + layout.head_at(table[token / layout.page_tokens], work.kv_head),
                 token % layout.page_tokens, t >= span.own);
     };
-    fetch(0);
-    for (int32_t t = 0; t < span.count; ++t) {
+    // What earlier steps sealed is fetched before the kernels of this one have ended.
+    const bool early = part.begin >= span.own && span.key(part.begin) + Keys <= seq.pos_begin / 32 * 32;
+    if (Split && !early) wait_inputs();
+    fetch(part.begin);
+    if (Split && warp == 0) {
+      wait_inputs();
+      begin(work, n);
+    }
+    for (int32_t t = part.begin; t < part.end; ++t) {
       now = next;
       fetch(t + 1);
       barrier_wait(barriers + 8 * (Stages + ring.stage), ring.phase ^ 1);  // keys_empty
@@ -226,6 +239,7 @@ __device__ inline void produce_codes(const AttentionArgs& a, const KvLayout& lay
       if (lane == 0) barrier_arrive(barriers + 8 * (2 * Stages + ring.stage));  // values_full
       ring.next<Stages>();
     }
+    if constexpr (Split) let_parts_fold();
   }
 }
 #endif

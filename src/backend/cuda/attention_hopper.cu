@@ -27,7 +27,8 @@ template <class T, int Dims, int Stages, bool Turns, bool Exact, bool Whole = Di
 void start(Context* c, const AttentionArgs& given, int32_t least_rows, PluginStatus* status) {
   using P = Plan<Dims, Keys, Stages, Whole>;
   static_assert(P::shared <= 232448);
-  const auto kernel = attend_hopper<T, std::is_same_v<T, __half> ? KvType::f16 : KvType::bf16, Dims, Keys, Stages, Turns, Exact, Whole>;
+  constexpr KvType type = std::is_same_v<T, __half> ? KvType::f16 : KvType::bf16;
+  const auto kernel = attend_hopper<T, type, Dims, Keys, Stages, Turns, Exact, Whole, false>;
   if (!allow_shared(c, reinterpret_cast<const void*>(kernel), P::shared, status)) return;
   AttentionArgs a = given;
   a.max_context = 0;  // no kernel reads it, and it would make every step's list another
@@ -36,6 +37,13 @@ void start(Context* c, const AttentionArgs& given, int32_t least_rows, PluginSta
   CUtensorMap map;
   if (!map_pages(a, box, P::whole, &map, status)) return;
   const int32_t positions = tile_positions(a, query_rows);
+  if constexpr (!Exact) {
+    constexpr auto split = attend_hopper<T, type, Dims, Keys, Stages, Turns, false, Whole, true>;
+    const SplitPlan plan = plan_split(given, cluster_room<decltype(split), split>(c, P::shared), least_rows, positions, Keys);
+    if (plan.parts > 1)
+      return launch(c, split, Shape{dim3(static_cast<unsigned>(plan.clusters * plan.parts)), dim3(hopper_threads), P::shared, static_cast<unsigned>(plan.parts)}, a,
+                    map, positions, box, least_rows, a.scale * 1.4426950408889634f);
+  }
   const int64_t most = std::min<int64_t>(most_tiles(a, positions) * a.kv.kv_heads, c->multiprocessors);
   launch(c, kernel, Shape{dim3(blocks(most, 1)), dim3(hopper_threads), P::shared}, a, map, positions, box, least_rows, a.scale * 1.4426950408889634f);
 }

@@ -3,9 +3,11 @@
 // query rows each and a third whose warps copy: one tiles of keys from the cache's pages, one of values, into
 // rings of stages, and one the next queries. A warpgroup's scores of a tile are computed while the values of
 // the one before are added. Tiles run from the newest keys to the oldest. A block works on tiles of queries
-// until there are none left, and what it copies runs ahead of what it works on.
+// until there are none left, and what it copies runs ahead of what it works on. Where tiles are few, a cluster of
+// blocks works on each (attention_split.cuh).
 #pragma once
 #include "backend/cuda/attention_hopper_parts.cuh"
+#include "backend/cuda/attention_split.cuh"
 #include "backend/cuda/hopper.cuh"
 
 namespace orlop::cuda {
@@ -16,12 +18,13 @@ __device__ float turn_back(float (&o)[N], int r);
 
 namespace {
 
-template <bool Int8, int Dims, int Keys, int Stages, class P, class Begin>
+template <bool Int8, int Dims, int Keys, int Stages, class P, bool Split, class Begin>
 __device__ void produce_codes(const AttentionArgs& a, const KvLayout& layout, uint32_t base, uint32_t barriers, int32_t positions, int32_t least_rows,
                               const Begin& begin);
 
 // Exact: to the bit what the kernels of mma.sync make of a row (attention_block.cuh), tiles being its blocks.
-template <class T, KvType Type, int Dims, int Keys, int Stages, bool Turns, bool Exact, bool Whole>
+// Split: a cluster works on a tile. What earlier steps stored is copied before the kernels of this one have ended.
+template <class T, KvType Type, int Dims, int Keys, int Stages, bool Turns, bool Exact, bool Whole, bool Split>
 __global__ void __launch_bounds__(hopper_threads, 1)
     attend_hopper(const AttentionArgs a, const __grid_constant__ CUtensorMap pages, int32_t positions, int32_t box, int32_t least_rows, float c) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -53,7 +56,7 @@ __global__ void __launch_bounds__(hopper_threads, 1)
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-  wait_inputs();
+  if constexpr (!Split) wait_inputs();
   let_next_start();
 
   if (warp < 4) {
@@ -71,26 +74,28 @@ __global__ void __launch_bounds__(hopper_threads, 1)
           copy_bytes(base + P::staged_at + i * bytes, a.q + (work.row + i) * a.q_stride + work.kv_head * group * Dims, bytes, work_full);
     };
     if constexpr (coded) {
-      produce_codes<Type == KvType::int8, Dims, Keys, Stages, P>(a, layout, base, barriers, positions, least_rows, copy_queries);
+      produce_codes<Type == KvType::int8, Dims, Keys, Stages, P, Split>(a, layout, base, barriers, positions, least_rows, copy_queries);
     } else if (warp < 2) {  // 0: keys, 1: values
       const int32_t tokens = a.kv.page_tokens, in_turn = P::whole ? 1 : P::panels;
       const int32_t row_in_tile = lane / in_turn * box, panel = lane % in_turn;
       const uint32_t to = base + (warp ? P::values_at : P::keys_at) + panel * P::across + row_in_tile / 8 * P::down;
       Ring ring;
       for (int32_t n = 0;; ++n) {
-        const Work work = work_at(a, positions, least_rows, n);
+        const Work work = work_at<Split>(a, positions, least_rows, n);
         if (work.count == 0) break;
         const Span<Keys, false, Exact> span(work, a.window, 1);
+        const Part part = part_of<Split>(span.count);
+        if (Split && part.begin < part.end && span.key(part.begin) + Keys > a.seqs[work.seq].pos_begin) wait_inputs();
         const int32_t* table = a.page_table + a.seqs[work.seq].page_begin;
         const auto row_of = [&](int32_t t) {  // of the box in the pool seen as rows, or -1: nothing to copy
           const int32_t token = span.key(t) + row_in_tile;
           if (row_in_tile >= keys || token + box <= span.low || token >= span.high) return -1;
           return ((table[token / tokens] * a.kv.kv_heads + work.kv_head) * 2 + warp) * tokens + token % tokens;
         };
-        int32_t next = row_of(0);
-        for (int32_t t = 0; t < span.count; ++t) {
+        int32_t next = row_of(part.begin);
+        for (int32_t t = part.begin; t < part.end; ++t) {
           const int32_t row = next;
-          if (t + 1 < span.count) next = row_of(t + 1);
+          if (t + 1 < part.end) next = row_of(t + 1);
           const int bytes = __popc(__ballot_sync(all_lanes, row >= 0)) * box * 128 * (P::panels / in_turn);
           const uint32_t full = warp ? values_full(ring.stage) : keys_full(ring.stage);
           barrier_wait(warp ? values_empty(ring.stage) : keys_empty(ring.stage), ring.phase ^ 1);
@@ -99,16 +104,20 @@ __global__ void __launch_bounds__(hopper_threads, 1)
           if (row >= 0) copy_box(to + ring.stage * P::tile_bytes, &pages, panel * 64, 0, 0, row / 8, full);
           ring.next<Stages>();
         }
+        if constexpr (Split) let_parts_fold();
       }
     } else if (warp == 2) {
+      if constexpr (Split) wait_inputs();
       for (int32_t n = 0;; ++n) {
-        const Work work = work_at(a, positions, least_rows, n);
+        const Work work = work_at<Split>(a, positions, least_rows, n);
         copy_queries(work, n);
         if (work.count == 0) break;
+        if constexpr (Split) let_parts_fold();
       }
     }
   } else {
     if constexpr (!coded) more_registers<232>();
+    if constexpr (Split) wait_inputs();
     const int half = warp / 4 - 1, thread = threadIdx.x % 128, row0 = half * 64 + warp % 4 * 16 + lane / 4, key_lane = 2 * (lane % 4);
     const uint64_t q = swizzled(base + half * 64 * 128, 0, 1024);
     const uint64_t k = swizzled(base + P::keys_at, 0, P::down);
@@ -122,6 +131,7 @@ __global__ void __launch_bounds__(hopper_threads, 1)
       if (work.count == 0) break;
       group_sync(1 + half, 128);  // the last tile's queries are done with
       const Span<Keys, coded, Exact> span(work, a.window, layout.key_tile);
+      const Part part = part_of<Split>(span.count);
       // Queries in the cache's type, turned as products want them.
 #pragma unroll 4
       for (int i = thread; i < 64 * (Dims / 8); i += 128) {
@@ -215,17 +225,6 @@ __global__ void __launch_bounds__(hopper_threads, 1)
         group_sync(1 + half, 128);
       };
 
-      // The newest tile.
-      barrier_wait(keys_full(key_ring.stage), key_ring.phase);
-      if (Turns) group_sync(3 + half, 256);
-      products_begin();
-      scores();
-      products_commit();
-      if (Turns) group_arrive(4 - half, 256);
-      products_wait<0>();
-      hold(s);
-      if (lane == 0) barrier_arrive(keys_empty(key_ring.stage));
-      key_ring.next<Stages>();
       const auto weigh_masked = [&](int32_t t) {
         const bool own = t < span.own;
         const int from[2] = {from_key(own, 0), from_key(own, 1)}, to[2] = {to_key(own, 0), to_key(own, 1)};
@@ -241,9 +240,25 @@ __global__ void __launch_bounds__(hopper_threads, 1)
           o[0][i] = 0;
         }
       };
-      weigh_masked(0);
-      pack();
-      clear_values(0);
+      // Keys up to `seen` are seen by all rows as far as the newest go, those from `whole` on as far as the oldest do.
+      const int32_t seen = coded ? work.first / layout.key_tile * layout.key_tile - 1 : work.first, whole = a.window ? span.last - a.window + 1 : 0;
+      const auto inner = [&](int32_t t) { return t >= span.own && span.key(t) + keys - 1 <= seen && span.key(t) >= whole; };
+
+      const auto first_step = [&](int32_t t) {
+        barrier_wait(keys_full(key_ring.stage), key_ring.phase);
+        if (Turns) group_sync(3 + half, 256);
+        products_begin();
+        scores();
+        products_commit();
+        if (Turns) group_arrive(4 - half, 256);
+        products_wait<0>();
+        hold(s);
+        if (lane == 0) barrier_arrive(keys_empty(key_ring.stage));
+        key_ring.next<Stages>();
+        weigh_masked(t);
+        pack();
+        if (!Split || !inner(t)) clear_values(t);
+      };
 
       const auto step = [&](int32_t t, auto masked) {
         constexpr bool Masked = decltype(masked)::value;
@@ -285,23 +300,43 @@ __global__ void __launch_bounds__(hopper_threads, 1)
         pack();
         if constexpr (Masked) clear_values(t);
       };
-      // Keys up to `seen` are seen by all rows as far as the newest go, those from `whole` on as far as the oldest do.
-      const int32_t seen = coded ? work.first / layout.key_tile * layout.key_tile - 1 : work.first, whole = a.window ? span.last - a.window + 1 : 0;
-      for (int32_t t = 1; t < span.count; ++t)
-        if (t >= span.own && span.key(t) + keys - 1 <= seen && span.key(t) >= whole)
-          step(t, std::false_type{});
+      const auto last_step = [&] {
+        barrier_wait(values_full(value_ring.stage), value_ring.phase);
+        hold_output();
+        products_begin();
+        values();
+        products_commit();
+        products_wait<0>();
+        hold_output();
+        if (lane == 0) barrier_arrive(values_empty(value_ring.stage));
+        value_ring.next<Stages>();
+      };
+      // Where a warpgroup has no rows.
+      const auto pass = [&](int32_t t) {
+        barrier_wait(keys_full(key_ring.stage), key_ring.phase);
+        if (Turns) group_sync(3 + half, 256);
+        if (Turns) group_arrive(4 - half, 256);
+        if (lane == 0) barrier_arrive(keys_empty(key_ring.stage));
+        key_ring.next<Stages>();
+        if (inner(t))
+          barrier_wait(values_full(value_ring.stage), value_ring.phase);
         else
-          step(t, std::true_type{});
+          clear_values(t);
+        if (lane == 0) barrier_arrive(values_empty(value_ring.stage));
+        value_ring.next<Stages>();
+      };
 
-      barrier_wait(values_full(value_ring.stage), value_ring.phase);
-      hold_output();
-      products_begin();
-      values();
-      products_commit();
-      products_wait<0>();
-      hold_output();
-      if (lane == 0) barrier_arrive(values_empty(value_ring.stage));
-      value_ring.next<Stages>();
+      if (Split && half == 1 && work.count * group <= 64) {
+        for (int32_t t = part.begin; t < part.end; ++t) pass(t);
+      } else if (!Split || part.begin < part.end) {
+        first_step(part.begin);
+        for (int32_t t = part.begin + 1; t < part.end; ++t)
+          if (inner(t))
+            step(t, std::false_type{});
+          else
+            step(t, std::true_type{});
+        last_step();
+      }
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         if constexpr (Exact) {
@@ -313,6 +348,14 @@ __global__ void __launch_bounds__(hopper_threads, 1)
         sum += __shfl_xor_sync(all_lanes, sum, 1);
         sum += __shfl_xor_sync(all_lanes, sum, 2);
         const int row = row0 + 8 * r, position = row / group;
+        if constexpr (Split) {
+          if (r == 0) group_sync(5, 256);  // queries and, where values are left there, rings are done with
+          const float scale = coded ? turn_back<Dims>(o[0], r) : 1.0f;
+          leave_state(shared, row, rows[r].top, sum);
+#pragma unroll
+          for (int part = 0; part < P::parts; ++part) leave_row<Dims, P>(shared, row, part * P::columns, o[part], r, scale);
+          continue;
+        }
         float scale = Exact ? 1.0f : 1.0f / sum;
         if constexpr (coded) scale *= turn_back<Dims>(o[0], r);
         const int64_t at = (work.row + position) * a.out_stride + (work.kv_head * group + row % group) * Dims;
@@ -323,6 +366,12 @@ __global__ void __launch_bounds__(hopper_threads, 1)
             store_row(reinterpret_cast<__nv_bfloat16*>(a.out) + at + part * P::columns, o[part], r, scale, there);
           else
             store_row(a.out + at + part * P::columns, o[part], r, scale, there);
+      }
+      if constexpr (Split) {
+        meet_cluster();
+        fold_parts<Dims, P>(a, work, base, group);
+        fence_async();  // the next tile's queries, and more, are copied to where this one's rows are
+        meet_cluster();
       }
     }
     if (Turns && half == 0) group_sync(3, 256);  // the turn that nobody takes

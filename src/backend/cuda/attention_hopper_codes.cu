@@ -9,11 +9,16 @@ template <KvType Type, int Dims, int Stages>
 void start(Context* c, const AttentionArgs& given, int32_t least_rows, PluginStatus* status) {
   using P = Plan<Dims, 64, Stages, Dims % 64 == 0>;
   static_assert(P::shared <= 232448);
-  const auto kernel = attend_hopper<__nv_bfloat16, Type, Dims, 64, Stages, false, false, Dims % 64 == 0>;
+  const auto kernel = attend_hopper<__nv_bfloat16, Type, Dims, 64, Stages, false, false, Dims % 64 == 0, false>;
   if (!allow_shared(c, reinterpret_cast<const void*>(kernel), P::shared, status)) return;
   AttentionArgs a = given;
   a.max_context = 0;  // no kernel reads it, and it would make every step's list another
   const int32_t positions = tile_positions(a, query_rows);
+  constexpr auto split = attend_hopper<__nv_bfloat16, Type, Dims, 64, Stages, false, false, Dims % 64 == 0, true>;
+  const SplitPlan plan = plan_split(given, cluster_room<decltype(split), split>(c, P::shared), least_rows, positions, P::keys);
+  if (plan.parts > 1)
+    return launch(c, split, Shape{dim3(static_cast<unsigned>(plan.clusters * plan.parts)), dim3(hopper_threads), P::shared, static_cast<unsigned>(plan.parts)}, a,
+                  CUtensorMap{}, positions, 0, least_rows, a.scale * 1.4426950408889634f);
   const int64_t most = std::min<int64_t>(most_tiles(a, positions) * a.kv.kv_heads, c->multiprocessors);
   launch(c, kernel, Shape{dim3(blocks(most, 1)), dim3(hopper_threads), P::shared}, a, CUtensorMap{}, positions, 0, least_rows, a.scale * 1.4426950408889634f);
 }

@@ -3,6 +3,7 @@
 #include <climits>
 
 #include "backend/cuda/attention_prefill.cuh"
+#include "backend/cuda/cluster.cuh"
 #include "backend/cuda/kv_layout.cuh"
 
 namespace orlop::cuda {
@@ -62,10 +63,12 @@ struct Plan {
   static constexpr size_t shared = work_at + sizeof(Work) + 1024;
 };
 
-// The block's n-th tile; count 0: there are no more. From round to round the blocks' order is reversed, since
-// tiles become shorter.
+// The block's n-th tile (Split: its cluster's); count 0: there are no more. From round to round the blocks' order
+// is reversed, since tiles become shorter.
+template <bool Split>
 __device__ inline Work work_at(const AttentionArgs& a, int32_t positions, int32_t least_rows, int32_t n) {
-  const int32_t index = n * gridDim.x + (n % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+  const int32_t parts = Split ? cluster_blocks() : 1, all = gridDim.x / parts, own = blockIdx.x / parts;
+  const int32_t index = n * all + (n % 2 ? all - 1 - own : own);
   const RowTile tile = find_tile(a.seqs, a.seq_count, least_rows, positions, index / a.kv.kv_heads);
   if (tile.seq < 0) return {};
   const AttentionSeq seq = a.seqs[tile.seq];
