@@ -13,21 +13,6 @@ namespace {
 
 constexpr int32_t many_rows = 16;  // of a sequence: from here on it is prefill()'s
 
-// Counters of a split's blocks that are done: zero between calls.
-bool have_counters(Context* c, PluginStatus* status) {
-  if (c->attention_done) return true;
-  const Here here(c, status);
-  constexpr size_t bytes = sizeof(uint32_t) * most_records;
-  uint32_t* counters = nullptr;
-  if (!here || !good(cudaMalloc(&counters, bytes), "attention's counters", status)) return false;
-  if (!good(cudaMemsetAsync(counters, 0, bytes, c->stream), "attention's counters", status)) {
-    cudaFree(counters);
-    return false;
-  }
-  c->attention_done = counters;
-  return true;
-}
-
 // exactly: in the order of sums that prefill() has in deterministic mode.
 void decode(Context* c, const AttentionArgs& a, int32_t too_many, bool exactly, PluginStatus* status) {
   const KvLayout l(a.kv);
@@ -97,6 +82,20 @@ void decode(Context* c, const AttentionArgs& a, int32_t too_many, bool exactly, 
 }
 
 }  // namespace
+
+bool have_counters(Context* c, PluginStatus* status) {
+  if (c->attention_done) return true;
+  const Here here(c, status);
+  constexpr size_t bytes = sizeof(uint32_t) * most_records;
+  uint32_t* counters = nullptr;
+  if (!here || !good(cudaMalloc(&counters, bytes), "attention's counters", status)) return false;
+  if (!good(cudaMemsetAsync(counters, 0, bytes, c->stream), "attention's counters", status)) {
+    cudaFree(counters);
+    return false;
+  }
+  c->attention_done = counters;
+  return true;
+}
 
 void attention(Context* c, const AttentionArgs& a, PluginStatus* status) {
   const bool plain_type = a.kv.type == KvType::bf16 || a.kv.type == KvType::f16;

@@ -170,7 +170,7 @@ namespace {
 // it has fetched while it unpacked those before. first_of_block: what begins a tile of queries, one warp.
 template <bool Int8, int Dims, int Keys, int Stages, class P, bool Split, class Begin>
 __device__ inline void produce_codes(const AttentionArgs& a, const KvLayout& layout, uint32_t base, uint32_t barriers, int32_t positions,
-                                     int32_t least_rows, const Begin& begin) {
+                                     int32_t least_rows, int32_t parts, const Begin& begin) {
   static_assert(Keys == 64, "a warp for each 16 tokens");
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const auto place_in = [&](uint32_t tile) {
@@ -182,7 +182,7 @@ __device__ inline void produce_codes(const AttentionArgs& a, const KvLayout& lay
   Ring ring;
   CodedTokens<Int8, Dims> now, next;
   for (int32_t n = 0;; ++n) {
-    const Work work = work_at<Split>(a, positions, least_rows, n);
+    const Work work = work_at<Split>(a, positions, least_rows, n, parts);
     if (!Split && warp == 0) begin(work, n);
     if (Split && work.count == 0) {
       if (warp == 0) begin(work, n);
@@ -191,7 +191,7 @@ __device__ inline void produce_codes(const AttentionArgs& a, const KvLayout& lay
     if (work.count == 0) break;
     const AttentionSeq seq = a.seqs[work.seq];
     const Span<Keys, true> span(work, a.window, layout.key_tile);
-    const Part part = part_of<Split>(span.count);
+    const Part part = part_of<Split>(span.count, parts);
     const int32_t* table = a.page_table + seq.page_begin;
     const auto there = [&](int32_t t) { return span.key(t) + 16 * warp + 16 > span.from(t) && span.key(t) + 16 * warp < span.to(t); };
     const auto fetch = [&](int32_t t) {

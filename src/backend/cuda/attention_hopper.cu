@@ -39,13 +39,12 @@ void start(Context* c, const AttentionArgs& given, int32_t least_rows, PluginSta
   const int32_t positions = tile_positions(a, query_rows);
   if constexpr (!Exact) {
     constexpr auto split = attend_hopper<T, type, Dims, Keys, Stages, Turns, false, Whole, true>;
-    const SplitPlan plan = plan_split(given, cluster_room<decltype(split), split>(c, P::shared), least_rows, positions, Keys);
+    const SplitPlan plan = plan_split(c, given, cluster_room<decltype(split), split>(c, P::shared), least_rows, positions, P::keys, status);
     if (plan.parts > 1)
-      return launch(c, split, Shape{dim3(static_cast<unsigned>(plan.clusters * plan.parts)), dim3(hopper_threads), P::shared, static_cast<unsigned>(plan.parts)}, a,
-                    map, positions, box, least_rows, a.scale * 1.4426950408889634f);
+      return launch(c, split, plan.shape(P::shared), a, map, positions, box, least_rows, a.scale * 1.4426950408889634f, plan.parts, c->attention_done);
   }
   const int64_t most = std::min<int64_t>(most_tiles(a, positions) * a.kv.kv_heads, c->multiprocessors);
-  launch(c, kernel, Shape{dim3(blocks(most, 1)), dim3(hopper_threads), P::shared}, a, map, positions, box, least_rows, a.scale * 1.4426950408889634f);
+  launch(c, kernel, Shape{dim3(blocks(most, 1)), dim3(hopper_threads), P::shared}, a, map, positions, box, least_rows, a.scale * 1.4426950408889634f, 1, nullptr);
 }
 
 template <class T>

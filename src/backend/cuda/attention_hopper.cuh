@@ -3,8 +3,8 @@
 // query rows each and a third whose warps copy: one tiles of keys from the cache's pages, one of values, into
 // rings of stages, and one the next queries. A warpgroup's scores of a tile are computed while the values of
 // the one before are added. Tiles run from the newest keys to the oldest. A block works on tiles of queries
-// until there are none left, and what it copies runs ahead of what it works on. Where tiles are few, a cluster of
-// blocks works on each (attention_split.cuh).
+// until there are none left, and what it copies runs ahead of what it works on. Where tiles are few, several
+// blocks share the keys of each (attention_split.cuh).
 #pragma once
 #include "backend/cuda/attention_hopper_parts.cuh"
 #include "backend/cuda/attention_split.cuh"
@@ -20,13 +20,14 @@ namespace {
 
 template <bool Int8, int Dims, int Keys, int Stages, class P, bool Split, class Begin>
 __device__ void produce_codes(const AttentionArgs& a, const KvLayout& layout, uint32_t base, uint32_t barriers, int32_t positions, int32_t least_rows,
-                              const Begin& begin);
+                              int32_t parts, const Begin& begin);
 
 // Exact: to the bit what the kernels of mma.sync make of a row (attention_block.cuh), tiles being its blocks.
-// Split: a cluster works on a tile. What earlier steps stored is copied before the kernels of this one have ended.
+// Split: `parts` blocks work on a tile. What earlier steps stored is copied before the kernels of this one have ended.
 template <class T, KvType Type, int Dims, int Keys, int Stages, bool Turns, bool Exact, bool Whole, bool Split>
 __global__ void __launch_bounds__(hopper_threads, 1)
-    attend_hopper(const AttentionArgs a, const __grid_constant__ CUtensorMap pages, int32_t positions, int32_t box, int32_t least_rows, float c) {
+    attend_hopper(const AttentionArgs a, const __grid_constant__ CUtensorMap pages, int32_t positions, int32_t box, int32_t least_rows, float c, int32_t parts,
+                  uint32_t* done) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using P = Plan<Dims, Keys, Stages, Whole>;
   constexpr int keys = P::keys;
@@ -74,17 +75,17 @@ __global__ void __launch_bounds__(hopper_threads, 1)
           copy_bytes(base + P::staged_at + i * bytes, a.q + (work.row + i) * a.q_stride + work.kv_head * group * Dims, bytes, work_full);
     };
     if constexpr (coded) {
-      produce_codes<Type == KvType::int8, Dims, Keys, Stages, P, Split>(a, layout, base, barriers, positions, least_rows, copy_queries);
+      produce_codes<Type == KvType::int8, Dims, Keys, Stages, P, Split>(a, layout, base, barriers, positions, least_rows, parts, copy_queries);
     } else if (warp < 2) {  // 0: keys, 1: values
       const int32_t tokens = a.kv.page_tokens, in_turn = P::whole ? 1 : P::panels;
       const int32_t row_in_tile = lane / in_turn * box, panel = lane % in_turn;
       const uint32_t to = base + (warp ? P::values_at : P::keys_at) + panel * P::across + row_in_tile / 8 * P::down;
       Ring ring;
       for (int32_t n = 0;; ++n) {
-        const Work work = work_at<Split>(a, positions, least_rows, n);
+        const Work work = work_at<Split>(a, positions, least_rows, n, parts);
         if (work.count == 0) break;
         const Span<Keys, false, Exact> span(work, a.window, 1);
-        const Part part = part_of<Split>(span.count);
+        const Part part = part_of<Split>(span.count, parts);
         if (Split && part.begin < part.end && span.key(part.begin) + Keys > a.seqs[work.seq].pos_begin) wait_inputs();
         const int32_t* table = a.page_table + a.seqs[work.seq].page_begin;
         const auto row_of = [&](int32_t t) {  // of the box in the pool seen as rows, or -1: nothing to copy
@@ -109,7 +110,7 @@ __global__ void __launch_bounds__(hopper_threads, 1)
     } else if (warp == 2) {
       if constexpr (Split) wait_inputs();
       for (int32_t n = 0;; ++n) {
-        const Work work = work_at<Split>(a, positions, least_rows, n);
+        const Work work = work_at<Split>(a, positions, least_rows, n, parts);
         copy_queries(work, n);
         if (work.count == 0) break;
         if constexpr (Split) let_parts_fold();
@@ -125,13 +126,13 @@ __global__ void __launch_bounds__(hopper_threads, 1)
     Ring key_ring, value_ring;
     if (Turns && half == 1) group_arrive(3, 256);  // the first turn is the other's
 
-    for (int phase = 0;; phase ^= 1) {
+    for (int phase = 0, round = 0;; phase ^= 1, ++round) {
       barrier_wait(work_full, phase);
       const Work work = *reinterpret_cast<const Work*>(shared + P::work_at);
       if (work.count == 0) break;
       group_sync(1 + half, 128);  // the last tile's queries are done with
       const Span<Keys, coded, Exact> span(work, a.window, layout.key_tile);
-      const Part part = part_of<Split>(span.count);
+      const Part part = part_of<Split>(span.count, parts);
       // Queries in the cache's type, turned as products want them.
 #pragma unroll 4
       for (int i = thread; i < 64 * (Dims / 8); i += 128) {
@@ -351,9 +352,11 @@ __global__ void __launch_bounds__(hopper_threads, 1)
         if constexpr (Split) {
           if (r == 0) group_sync(5, 256);  // queries and, where values are left there, rings are done with
           const float scale = coded ? turn_back<Dims>(o[0], r) : 1.0f;
-          leave_state(shared, row, rows[r].top, sum);
+          if (position >= work.count) continue;
+          const Left<Dims> left = cluster_blocks() > 1 ? Left<Dims>::template near<P>(shared) : Left<Dims>::far(a, blockIdx.x, round);
+          left.put_state(row, rows[r].top, sum);
 #pragma unroll
-          for (int part = 0; part < P::parts; ++part) leave_row<Dims, P>(shared, row, part * P::columns, o[part], r, scale);
+          for (int part = 0; part < P::parts; ++part) left.put(row, part * P::columns, o[part], r, scale);
           continue;
         }
         float scale = Exact ? 1.0f : 1.0f / sum;
@@ -368,13 +371,20 @@ __global__ void __launch_bounds__(hopper_threads, 1)
             store_row(a.out + at + part * P::columns, o[part], r, scale, there);
       }
       if constexpr (Split) {
-        meet_cluster();
-        fold_parts<Dims, P>(a, work, base, group);
-        fence_async();  // the next tile's queries, and more, are copied to where this one's rows are
-        meet_cluster();
+        const Sharing sharing(parts);
+        if (sharing.near) {
+          meet_cluster();
+          fold_parts<Dims, P, true>(a, work, base, group, sharing, round);
+          fence_async();  // the next tile's queries, and more, are copied to where this one's rows are
+          meet_cluster();
+        } else {
+          meet_far(done + blockIdx.x / parts, static_cast<uint32_t>((round + 1) * parts));
+          fold_parts<Dims, P, false>(a, work, base, group, sharing, round);
+        }
       }
     }
     if (Turns && half == 0) group_sync(3, 256);  // the turn that nobody takes
+    if (Split && threadIdx.x == 128 && cluster_blocks() == 1) leave_far(done + blockIdx.x / parts, parts);
   }
 #endif
 }

@@ -3,7 +3,6 @@
 #include <climits>
 
 #include "backend/cuda/attention_prefill.cuh"
-#include "backend/cuda/cluster.cuh"
 #include "backend/cuda/kv_layout.cuh"
 
 namespace orlop::cuda {
@@ -63,11 +62,12 @@ struct Plan {
   static constexpr size_t shared = work_at + sizeof(Work) + 1024;
 };
 
-// The block's n-th tile (Split: its cluster's); count 0: there are no more. From round to round the blocks' order
+// The block's n-th tile (Split: its group's); count 0: there are no more. From round to round the blocks' order
 // is reversed, since tiles become shorter.
 template <bool Split>
-__device__ inline Work work_at(const AttentionArgs& a, int32_t positions, int32_t least_rows, int32_t n) {
-  const int32_t parts = Split ? cluster_blocks() : 1, all = gridDim.x / parts, own = blockIdx.x / parts;
+__device__ inline Work work_at(const AttentionArgs& a, int32_t positions, int32_t least_rows, int32_t n, int32_t parts) {
+  if (!Split) parts = 1;
+  const int32_t all = gridDim.x / parts, own = blockIdx.x / parts;
   const int32_t index = n * all + (n % 2 ? all - 1 - own : own);
   const RowTile tile = find_tile(a.seqs, a.seq_count, least_rows, positions, index / a.kv.kv_heads);
   if (tile.seq < 0) return {};

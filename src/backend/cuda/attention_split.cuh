@@ -1,26 +1,37 @@
-// Attention of prompts on Hopper where tiles of queries are few: the blocks of a cluster share a tile's keys. Each
-// leaves what it has in its own shared memory; then each folds some of the rows, in the order of the blocks, from
-// the memory of all. Nothing depends on which block is done first.
+// Attention of prompts on Hopper where tiles of queries are few: several blocks share a tile's keys. Each leaves what
+// it has; then each folds some of the rows, in the order of the blocks, from what all left. Nothing depends on which
+// block is done first. The blocks are a cluster, which leaves it in shared memory; or, since clusters of many find no
+// room on part of a GPU, any that run at the same time, as all of the kernel's do, and it goes through the workspace.
 #pragma once
 #include <mutex>
 
 #include "backend/cuda/attention_hopper_parts.cuh"
 #include "backend/cuda/cluster.cuh"
+#include "backend/cuda/hopper.cuh"
 
 namespace orlop::cuda {
 
-constexpr int32_t most_parts = 16;  // blocks of a cluster, where the GPU has them
+constexpr int32_t most_parts = 32, most_cluster = 16;
+constexpr int32_t most_blocks = 256;  // of a split that goes through the workspace
+constexpr int32_t ended_at = 2048;    // counters of blocks that have ended, behind those of blocks that are done
 
 namespace {
+
+// The blocks that share a tile.
+struct Sharing {
+  int32_t parts, rank;
+  bool near;  // a cluster
+  __device__ explicit Sharing(int32_t count) : parts(count), rank(blockIdx.x % count), near(cluster_blocks() > 1) {}
+};
 
 // Tiles of keys that a block walks, counted as Span counts them: all of `count`, or its share.
 struct Part {
   int32_t begin, end;
 };
 template <bool Split>
-__device__ inline Part part_of(int32_t count) {
+__device__ inline Part part_of(int32_t count, int32_t parts) {
   if constexpr (!Split) return {0, count};
-  const int32_t rank = cluster_rank(), parts = cluster_blocks();
+  const int32_t rank = blockIdx.x % parts;
   return {count * rank / parts, count * (rank + 1) / parts};
 }
 
@@ -32,30 +43,50 @@ __device__ inline void meet_cluster() {
 }
 // Threads that neither leave nor fold anything.
 __device__ inline void let_parts_fold() {
+  if (cluster_blocks() == 1) return;
   meet_cluster();
   meet_cluster();
 }
 
-// Of rows in shared memory, so that neither the lanes of a warp that leave their rows nor those that read one meet
-// a bank too often: eight columns at a time, turned by the row.
+// Where a row's columns are left: eight at a time, turned by the row, so that neither the lanes of a warp that leave
+// their rows nor those that read one meet a bank of shared memory too often.
 template <int Dims>
 __device__ inline int part_place(int row, int eight) {
   const int turned = eight + row % (Dims / 8);
   return row * Dims + 8 * (turned < Dims / 8 ? turned : turned - Dims / 8);
 }
 
-// What a thread has of its row `row`: columns 8 i + 2 (lane % 4) and the next, from `first` on; scale: of all columns.
-template <int Dims, class P, int N>
-__device__ inline void leave_row(unsigned char* shared, int row, int first, const float (&o)[N], int r, float scale) {
-  float* const values = reinterpret_cast<float*>(shared + P::staged_at);
+// What a block leaves: values [query_rows][Dims], weighted by 2 to the power of (score - maximum); of each row
+// maximum and sum.
+template <int Dims>
+constexpr int64_t left_floats = int64_t{query_rows} * (Dims + 2);
+template <int Dims>
+struct Left {
+  float* values;
+  float2* states;
+
+  template <class P>
+  __device__ static Left near(unsigned char* shared) {
+    return {reinterpret_cast<float*>(shared + P::staged_at), reinterpret_cast<float2*>(shared)};
+  }
+  // Two rounds' by turns: a block may be a round ahead of one that still reads.
+  __device__ static Left far(const AttentionArgs& a, int32_t block, int32_t round) {
+    float* const at = static_cast<float*>(a.workspace) + (round % 2 * static_cast<int32_t>(gridDim.x) + block) * left_floats<Dims>;
+    return {at, reinterpret_cast<float2*>(at + query_rows * Dims)};
+  }
+  // What a thread has of its row: columns 8 i + 2 (lane % 4) and the next, from `first` on; scale: of all columns.
+  template <int N>
+  __device__ void put(int row, int first, const float (&o)[N], int r, float scale) const {
+    asm volatile("" : "+r"(row));  // or the places are found before the walk, and kept all the time
 #pragma unroll
-  for (int i = 0; i < N / 4; ++i)
-    *reinterpret_cast<float2*>(values + part_place<Dims>(row, first / 8 + i) + 2 * (threadIdx.x % 4)) =
-        make_float2(o[4 * i + 2 * r] * scale, o[4 * i + 2 * r + 1] * scale);
-}
-__device__ inline void leave_state(unsigned char* shared, int row, float top, float sum) {
-  if (threadIdx.x % 4 == 0) reinterpret_cast<float2*>(shared)[row] = make_float2(top, sum);
-}
+    for (int i = 0; i < N / 4; ++i)
+      *reinterpret_cast<float2*>(values + part_place<Dims>(row, first / 8 + i) + 2 * (threadIdx.x % 4)) =
+          make_float2(o[4 * i + 2 * r] * scale, o[4 * i + 2 * r + 1] * scale);
+  }
+  __device__ void put_state(int row, float top, float sum) const {
+    if (threadIdx.x % 4 == 0) states[row] = make_float2(top, sum);
+  }
+};
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 // Where an address of this block's shared memory is in another block's, and what is there.
@@ -75,16 +106,35 @@ __device__ inline float4 load_quad(uint32_t address) {
   return v;
 }
 
+// The warpgroups that compute have left their rows; those of all of the tile's blocks have, `target` of them.
+__device__ inline void meet_far(uint32_t* done, uint32_t target) {
+  __threadfence();
+  group_sync(6, 256);
+  if (threadIdx.x == 128) {
+    atomicAdd(done, 1u);
+    uint32_t now;
+    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(done) : "memory");
+    while (now < target);
+    __threadfence();
+  }
+  group_sync(6, 256);
+}
+// A block ends; the last one leaves the counters as they were.
+__device__ inline void leave_far(uint32_t* done, int32_t parts) {
+  if (atomicAdd(done + ended_at, 1u) + 1 == static_cast<uint32_t>(parts)) done[0] = done[ended_at] = 0;
+}
+
 // Outputs of this block's share of the tile's rows, by its two warpgroups that compute. base: of its shared memory.
-template <int Dims, class P>
-__device__ inline void fold_parts(const AttentionArgs& a, const Work& work, uint32_t base, int32_t group) {
+template <int Dims, class P, bool Near>
+__device__ inline void fold_parts(const AttentionArgs& a, const Work& work, uint32_t base, int32_t group, const Sharing& sharing, int32_t round) {
   constexpr int quads = Dims / 4, ahead = 8;
-  const int32_t rank = cluster_rank(), parts = cluster_blocks(), rows = work.count * group;
+  const int32_t rank = sharing.rank, parts = sharing.parts, rows = work.count * group;
   const int32_t begin = rows * rank / parts * quads, end = rows * (rank + 1) / parts * quads;
+  const Left<Dims> first_left = Left<Dims>::far(a, blockIdx.x - rank, round);
 #pragma unroll 1
   for (int32_t item = begin + static_cast<int32_t>(threadIdx.x) - 128; item < end; item += 256) {
-    const int32_t row = item / quads, quad = item % quads;
-    const uint32_t state_at = base + row * 8, value_at = base + P::staged_at + (part_place<Dims>(row, quad / 2) + quad % 2 * 4) * 4;
+    const int32_t row = item / quads, quad = item % quads, place = part_place<Dims>(row, quad / 2) + quad % 2 * 4;
+    const uint32_t state_at = base + row * 8, value_at = base + P::staged_at + place * 4;
     float top = -INFINITY, sum = 0;
     float4 o = make_float4(0, 0, 0, 0);
 #pragma unroll 1
@@ -94,8 +144,13 @@ __device__ inline void fold_parts(const AttentionArgs& a, const Work& work, uint
 #pragma unroll
       for (int p = 0; p < ahead; ++p) {  // past the last: what it has, with no weight
         const int from = min(first + p, parts - 1);
-        state[p] = load_pair(address_at(state_at, from));
-        v[p] = load_quad(address_at(value_at, from));
+        if constexpr (Near) {
+          state[p] = load_pair(address_at(state_at, from));
+          v[p] = load_quad(address_at(value_at, from));
+        } else {
+          state[p] = __ldcg(first_left.states + from * (left_floats<Dims> / 2) + row);
+          v[p] = __ldcg(reinterpret_cast<const float4*>(first_left.values + from * left_floats<Dims> + place));
+        }
       }
       float new_top = top;
 #pragma unroll
@@ -131,17 +186,22 @@ __device__ inline void fold_parts(const AttentionArgs& a, const Work& work, uint
 
 // Clusters that the GPU runs at a time, by their blocks, of kernels whose blocks have a multiprocessor each.
 struct ClusterRoom {
-  int32_t clusters[most_parts + 1];
+  int32_t clusters[most_cluster + 1];
 };
 void find_cluster_room(Context*, const void* kernel, size_t shared, ClusterRoom*);
 
-// How many blocks share a tile's keys, and clusters; parts 1: a block walks all of them.
+// How many blocks share a tile's keys, how many such groups there are, whether each is a cluster; parts 1: a block
+// walks all keys.
 struct SplitPlan {
   int32_t parts;
-  int64_t clusters;
+  int64_t groups;
+  bool near;
+  Shape shape(size_t shared) const {
+    return {dim3(static_cast<unsigned>(groups * parts)), dim3(hopper_threads), shared, near ? static_cast<unsigned>(parts) : 1};
+  }
 };
 // keys: of a tile.
-SplitPlan plan_split(const AttentionArgs&, const ClusterRoom&, int32_t least_rows, int32_t positions, int32_t keys);
+SplitPlan plan_split(Context*, const AttentionArgs&, const ClusterRoom&, int32_t least_rows, int32_t positions, int32_t keys, PluginStatus*);
 
 namespace {
 
