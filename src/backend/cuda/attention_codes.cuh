@@ -239,7 +239,6 @@ __device__ inline void produce_codes(const AttentionArgs& a, const KvLayout& lay
       if (lane == 0) barrier_arrive(barriers + 8 * (2 * Stages + ring.stage));  // values_full
       ring.next<Stages>();
     }
-    if constexpr (Split) let_parts_fold();
   }
 }
 #endif

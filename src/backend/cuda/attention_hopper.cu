@@ -38,8 +38,8 @@ void start(Context* c, const AttentionArgs& given, int32_t least_rows, PluginSta
   if (!map_pages(a, box, P::whole, &map, status)) return;
   const int32_t positions = tile_positions(a, query_rows);
   if constexpr (!Exact) {
-    constexpr auto split = attend_hopper<T, type, Dims, Keys, Stages, Turns, false, Whole, true>;
-    const SplitPlan plan = plan_split(c, given, cluster_room<decltype(split), split>(c, P::shared), least_rows, positions, P::keys, status);
+    const auto split = attend_hopper<T, type, Dims, Keys, Stages, Turns, false, Whole, true>;
+    const SplitPlan plan = plan_split(c, given, least_rows, positions, P::keys, status);
     if (plan.parts > 1)
       return launch(c, split, plan.shape(P::shared), a, map, positions, box, least_rows, a.scale * 1.4426950408889634f, plan.parts, c->attention_done);
   }

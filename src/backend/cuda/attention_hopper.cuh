@@ -105,15 +105,13 @@ __global__ void __launch_bounds__(hopper_threads, 1)
           if (row >= 0) copy_box(to + ring.stage * P::tile_bytes, &pages, panel * 64, 0, 0, row / 8, full);
           ring.next<Stages>();
         }
-        if constexpr (Split) let_parts_fold();
       }
     } else if (warp == 2) {
-      if constexpr (Split) wait_inputs();
       for (int32_t n = 0;; ++n) {
         const Work work = work_at<Split>(a, positions, least_rows, n, parts);
+        if (Split && n == 0) wait_inputs();
         copy_queries(work, n);
         if (work.count == 0) break;
-        if constexpr (Split) let_parts_fold();
       }
     }
   } else {
@@ -137,9 +135,9 @@ __global__ void __launch_bounds__(hopper_threads, 1)
 #pragma unroll 4
       for (int i = thread; i < 64 * (Dims / 8); i += 128) {
         const int row = half * 64 + i / (Dims / 8), piece = i % (Dims / 8);
-        const int position = row / group;
+        const int position = Split && P::staged ? 0 : row / group;
         uint4 v{};
-        if (position < work.count)
+        if (Split ? row < work.count * group : position < work.count)
           v = query_piece<T>(P::staged ? reinterpret_cast<const float*>(shared + P::staged_at) + row * Dims + 8 * piece
                                        : a.q + (work.row + position) * a.q_stride + (work.kv_head * group + row % group) * Dims + 8 * piece);
         *reinterpret_cast<uint4*>(shared + piece / 8 * P::query_panel + row * 128 + (piece % 8 ^ row % 8) * 16) = v;
@@ -350,10 +348,9 @@ __global__ void __launch_bounds__(hopper_threads, 1)
         sum += __shfl_xor_sync(all_lanes, sum, 2);
         const int row = row0 + 8 * r, position = row / group;
         if constexpr (Split) {
-          if (r == 0) group_sync(5, 256);  // queries and, where values are left there, rings are done with
           const float scale = coded ? turn_back<Dims>(o[0], r) : 1.0f;
           if (position >= work.count) continue;
-          const Left<Dims> left = cluster_blocks() > 1 ? Left<Dims>::template near<P>(shared) : Left<Dims>::far(a, blockIdx.x, round);
+          const Left<Dims> left(a, blockIdx.x, round);
           left.put_state(row, rows[r].top, sum);
 #pragma unroll
           for (int part = 0; part < P::parts; ++part) left.put(row, part * P::columns, o[part], r, scale);
@@ -371,20 +368,12 @@ __global__ void __launch_bounds__(hopper_threads, 1)
             store_row(a.out + at + part * P::columns, o[part], r, scale, there);
       }
       if constexpr (Split) {
-        const Sharing sharing(parts);
-        if (sharing.near) {
-          meet_cluster();
-          fold_parts<Dims, P, true>(a, work, base, group, sharing, round);
-          fence_async();  // the next tile's queries, and more, are copied to where this one's rows are
-          meet_cluster();
-        } else {
-          meet_far(done + blockIdx.x / parts, static_cast<uint32_t>((round + 1) * parts));
-          fold_parts<Dims, P, false>(a, work, base, group, sharing, round);
-        }
+        meet(done + blockIdx.x / parts, static_cast<uint32_t>((round + 1) * parts));
+        fold_parts<Dims>(a, work, group, parts, round);
       }
     }
     if (Turns && half == 0) group_sync(3, 256);  // the turn that nobody takes
-    if (Split && threadIdx.x == 128 && cluster_blocks() == 1) leave_far(done + blockIdx.x / parts, parts);
+    if (Split && threadIdx.x == 128) end_part(done + blockIdx.x / parts, parts);
   }
 #endif
 }

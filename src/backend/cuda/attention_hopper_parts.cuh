@@ -69,7 +69,13 @@ __device__ inline Work work_at(const AttentionArgs& a, int32_t positions, int32_
   if (!Split) parts = 1;
   const int32_t all = gridDim.x / parts, own = blockIdx.x / parts;
   const int32_t index = n * all + (n % 2 ? all - 1 - own : own);
-  const RowTile tile = find_tile(a.seqs, a.seq_count, least_rows, positions, index / a.kv.kv_heads);
+  RowTile tile;
+  if (Split && a.seq_count == 1) {  // sooner found
+    const int32_t number = (a.seqs[0].rows + positions - 1) / positions - 1 - index / a.kv.kv_heads;
+    if (number >= 0) tile = {0, number * positions};
+  } else {
+    tile = find_tile(a.seqs, a.seq_count, least_rows, positions, index / a.kv.kv_heads);
+  }
   if (tile.seq < 0) return {};
   const AttentionSeq seq = a.seqs[tile.seq];
   return {seq.row_begin + tile.first, seq.pos_begin + tile.first, min(positions, seq.rows - tile.first), index % a.kv.kv_heads, tile.seq};
