@@ -131,16 +131,18 @@ class Compressed final : public QuantScheme {
                    : g.fp8_activations ? ", fp8 activations"
                                        : "",
                    groups_.size() > 1 ? cat(", and ", groups_.size() - 1, " other groups") : "");
-    for (const Group& each : groups_) {
+    for (const Group& each : groups_)
       int8_activations_ = int8_activations_ || each.int8_activations;
-      fp8_activations_ = fp8_activations_ || each.fp8_activations;
-    }
   }
 
   bool holds(const std::string& module) const override {
     if (checkpoint_.find(module + ".weight_packed")) return true;
     const FileTensor* t = checkpoint_.find(module + ".weight");
     return t && (t->type == FileType::int8 || t->type == FileType::f8);
+  }
+
+  bool fp8_activations(const std::string& module) const override {
+    return group_of(module).fp8_activations;
   }
 
   QuantMatrix matrix(const std::string& module, int64_t n, int64_t k) const override {

@@ -26,7 +26,6 @@ class Fp8 final : public QuantScheme {
         skip_ = list;
         skip_key_ = keys.name(key);
       }
-    fp8_activations_ = true;  // what the method is
     summary_ = cat("fp8 e4m3, ",
                    bn_ ? cat("blocks of ", bn_, " x ", bk_) : "a scale per matrix or channel");
   }
@@ -35,6 +34,8 @@ class Fp8 final : public QuantScheme {
     const FileTensor* t = checkpoint_.find(module + ".weight");
     return t && t->type == FileType::f8;
   }
+
+  bool fp8_activations(const std::string&) const override { return true; }  // what the method is
 
   QuantMatrix matrix(const std::string& module, int64_t n, int64_t k) const override {
     refuse_listed(skip_, module, skip_key_);

@@ -34,11 +34,11 @@ class QuantScheme {
   const std::string& summary() const { return summary_; }  // for people
   // Made for activations in 8-bit integers with a scale per token.
   bool int8_activations() const { return int8_activations_; }
-  // Made for activations in e4m3, those of every quantized matrix.
-  bool fp8_activations() const { return fp8_activations_; }
 
   // Whether the matrix of `module` ("model.layers.0.mlp.down_proj") is quantized.
   virtual bool holds(const std::string& module) const = 0;
+  // Whether such a matrix was made for activations in e4m3.
+  virtual bool fp8_activations(const std::string&) const { return false; }
   // The matrix of a module that holds() is true for, [n, k]. Error names file and tensor. Errors
   // that only the data itself shows come from rows->row().
   virtual QuantMatrix matrix(const std::string& module, int64_t n, int64_t k) const = 0;
@@ -50,7 +50,7 @@ class QuantScheme {
       : checkpoint_(checkpoint), method_(std::move(method)) {}
   const Checkpoint& checkpoint_;
   std::string method_, summary_;
-  bool int8_activations_ = false, fp8_activations_ = false;
+  bool int8_activations_ = false;
 };
 
 }  // namespace orlop

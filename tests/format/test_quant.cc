@@ -271,7 +271,7 @@ TEST(compressed_int8_and_fp8) {
     f.add("m.weight", FileType::int8, {n, k}, codes);
     f.add("m.weight_scale", FileType::f32, {n, 1}, scales);
     if (!symmetric) f.add("m.weight_zero_point", FileType::int8, {n, 1}, zeros);
-    CHECK(QuantScheme::open(f.c)->int8_activations() && !QuantScheme::open(f.c)->fp8_activations());
+    CHECK(QuantScheme::open(f.c)->int8_activations() && !QuantScheme::open(f.c)->fp8_activations("m"));
     const QuantMatrix m = f.matrix(n, k);
     CHECK(m.type == (symmetric ? FileType::w8 : FileType::w8z) && m.group == 0);
     std::vector<uint8_t> code(static_cast<size_t>(k));
@@ -293,7 +293,16 @@ TEST(compressed_int8_and_fp8) {
     config["config_groups"]["group_0"]["input_activations"]["type"] = type;
     Folder floats(config);
     CHECK(!QuantScheme::open(floats.c)->int8_activations());
-    CHECK(QuantScheme::open(floats.c)->fp8_activations() == (std::string(type) == "float"));
+    CHECK(QuantScheme::open(floats.c)->fp8_activations("m") == (std::string(type) == "float"));
+    // Of two groups, the module's own counts.
+    Json two = config;
+    two["config_groups"]["group_0"]["targets"] = {"m"};
+    two["config_groups"]["group_1"] = two["config_groups"]["group_0"];
+    two["config_groups"]["group_1"]["targets"] = {"other"};
+    two["config_groups"]["group_1"].erase("input_activations");
+    Folder groups(two);
+    CHECK(QuantScheme::open(groups.c)->fp8_activations("m") == (std::string(type) == "float"));
+    CHECK(!QuantScheme::open(groups.c)->fp8_activations("other"));
   }
 
   Json fp8 = {{"quant_method", "fp8"}, {"weight_block_size", {4, 32}}};
@@ -306,7 +315,7 @@ TEST(compressed_int8_and_fp8) {
   f.add("m.weight_scale_inv", FileType::f32, {2, 3}, blocks);
   const QuantMatrix m = f.matrix(n, k);
   CHECK(m.type == FileType::f8 && m.group == 32);
-  CHECK(QuantScheme::open(f.c)->fp8_activations() && !QuantScheme::open(f.c)->int8_activations());
+  CHECK(QuantScheme::open(f.c)->fp8_activations("m") && !QuantScheme::open(f.c)->int8_activations());
   std::vector<uint8_t> code(static_cast<size_t>(k));
   float scale[3];
   for (int64_t r = 0; r < n; ++r) {

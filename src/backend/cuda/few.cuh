@@ -1,4 +1,4 @@
-// Products of more rows than chain() takes and fewer than a library is good at, in fast mode on Hopper: bounded by reading
+// Products of more than plain_rows rows, and fewer than a library is good at, in fast mode on Hopper: bounded by reading
 // the weights, like stream()'s, with warpgroup products and outputs that go where they belong.
 #pragma once
 #include "backend/cuda/fixed_out.cuh"
@@ -22,7 +22,7 @@ struct FewNorm {
   float eps = 0;
 };
 // Whether the product put last makes x, [m, k] with x_stride, and now leaves what `norm` says, whose tiles it sets. The
-// rows and squares are a workspace of `bytes` that the product does not read.
+// rows and squares are in one workspace of `bytes`; not where the product reads its own rows there.
 bool few_leaves(Context* c, const float* x, int64_t x_stride, int64_t m, int64_t k, size_t bytes, FewNorm* norm);
 // Room for squares of as many rows of k.
 inline int64_t few_squares_bytes(int64_t m, int64_t k) { return up(k, fixed_tile_w) / fixed_tile_w * m * 4; }

@@ -158,8 +158,9 @@ bool start(Context* c, const StreamArgs& a, const FewNorm* norm) {
   const int64_t rows = a.glu ? L::tile_w / 2 : L::tile_w, tiles = (a.n + rows - 1) / rows, steps = a.l.k_padded / step_k;
   Args p{a, norm ? *norm : FewNorm{}, {}, 1, static_cast<int>(steps)};
   for (int log = 1; log <= most_log; ++log) {
-    int& room = c->few_places[which][log - 1];
-    if (room == 0) room = std::max(1, places(c, reinterpret_cast<const void*>(kernel), L::shared, 1 << log));
+    std::atomic<int32_t>& known = c->few_places[which][log - 1];
+    int32_t room = known;
+    if (room == 0) known = room = places(c, reinterpret_cast<const void*>(kernel), L::shared, 1 << log);
     if (tiles << log > room || steps >> log < least) break;
     p.split = 1 << log;
   }
@@ -198,7 +199,6 @@ bool few_leaves(Context* c, const float* x, int64_t x_stride, int64_t m, int64_t
 }
 
 bool few_hopper(Context* c, const StreamArgs& a, const FewNorm* norm) {
-  if (!c->fast || c->capability != 90 || a.m <= plain_rows || a.m > few_hopper_rows || a.l.codes != Codes::bf16) return false;
   return a.m > 32 ? start<64>(c, a, norm) : start<32>(c, a, norm);
 }
 

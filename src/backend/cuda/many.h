@@ -5,7 +5,7 @@
 namespace orlop::cuda {
 
 constexpr int64_t few_rows = 32;   // up to here a product reads its weights as they are packed, in one pass,
-constexpr int64_t plain_rows = 8;  // in fast mode those that a library takes as they are only up to here
+constexpr int64_t plain_rows = 8;  // in fast mode those that a library takes as they are, and on Hopper all, only up to here
 
 // Up to here weights that are tiled are multiplied as they are (Hopper), by x in tiles of mixed_rows() rows; above,
 // making bf16 of them costs less than it gains.
