@@ -15,7 +15,7 @@ Elem elem_of(const Context& c, const LinearDesc& d, const Pieces& pieces) {
   for (int i = 1; i < pieces.count; ++i) alike = alike && pieces.piece[i].codes == first.codes && !pieces.piece[i].tiled;
   if (d.glu != Glu::none && pieces.count > 1) alike = false;  // scales of gate and up do not lie together
   if (!alike || d.k != first.k_padded) return Elem::bf16;
-  if (first.codes == Codes::e4m3 && (d.compute == Compute::a8 || d.compute == Compute::int8) && c.capability >= 89) return Elem::e4m3;
+  if (first.codes == Codes::e4m3 && d.compute == Compute::a8 && c.capability >= 89) return Elem::e4m3;
   if (first.codes == Codes::i8 && d.compute == Compute::a8) return Elem::i8;
   return Elem::bf16;
 }
