@@ -6,16 +6,6 @@
 namespace orlop::test {
 namespace {
 
-std::string words(const Shape& s) {
-  char text[160];
-  std::snprintf(text, sizeof text, "%s heads %d/%d dim %d pages of %d window %d", name(s.type), s.heads, s.kv_heads, s.dim, s.page_tokens, s.window);
-  return text;
-}
-
-// As the other tests of attention have them (test_cuda_attention.cc).
-double bound(KvType type) { return type == KvType::f16 ? 3e-3 : type == KvType::uint4 ? 6e-2 : 1.5e-2; }
-double mean_bound(KvType type) { return type == KvType::f16 ? 1e-3 : 5e-3; }
-
 // formula() for the row `t` and all heads, over what held() gives.
 void row_of_formula(const Shape& s, const Rows& cache, const Rows& own, int t, std::vector<double>& out) {
   const double scale = 1.0 / std::sqrt(static_cast<double>(s.dim));
@@ -110,7 +100,7 @@ TEST(cuda_long_prompts_are_split) {
       CHECK(same_bits(got[i], again[i]));
     }
     if (round % 4 == round / 4) {
-      const auto narrow = feed_gpu(gpu(false), s, qkv, steps, 3, true);
+      const auto narrow = feed_gpu(gpu(false), s, qkv, steps, 3, {.narrow = true});
       bool same = true;
       for (size_t i = 0; i < qkv.size(); ++i)
         for (size_t j = 0; j < got[i].size(); ++j) same &= bf16_to_f32(f32_to_bf16(got[i][j])) == narrow[i][j];

@@ -125,7 +125,7 @@ TEST(cuda_steps_of_one_row_are_stored_as_they_attend) {
   }
   // So many sequences that a block walks all of its chunks.
   Shape s{12, 12, 64, 16, KvType::bf16, 16};
-  const std::vector<int> lengths(350, 67);
+  const std::vector<int> lengths(500, 67);
   const std::vector<Rows> qkv = some_sequences(s, lengths, random);
   const Extras extras = random_extras(s, 32, true, 70, random);
   check_at_once(s, qkv, extras, true, random);

@@ -130,7 +130,8 @@ void layer(int64_t m, int64_t dim, int64_t ffn, int64_t next, FileType type) {
     off[which] += (static_cast<double>(want[i]) - got[i]) * (static_cast<double>(want[i]) - got[i]);
   }
   for (int i = 0; i < 2; ++i) off[i] = std::sqrt(off[i] / of_want[i]);
-  const bool close = off[0] <= 5e-3 && off[1] <= 8e-3, same = std::memcmp(got.data(), again.data(), got.size() * 4) == 0;
+  // Kernels that make bf16 of codes round them, too.
+  const bool bf16 = type == FileType::bf16, close = off[0] <= (bf16 ? 5e-3 : 1.5e-2) && off[1] <= (bf16 ? 8e-3 : 4e-2), same = std::memcmp(got.data(), again.data(), got.size() * 4) == 0;
   if (!close || !same)
     std::printf("layer of %s, m %d, dim %d, ffn %d, next %d: off by %g and %g of them in the mean%s\n", info(type).name, static_cast<int>(m), static_cast<int>(dim), static_cast<int>(ffn),
                 static_cast<int>(next), off[0], off[1], same ? "" : ", and not the same again");
@@ -143,6 +144,7 @@ TEST(some_rows_through_a_layer) {
       layer(m, 1024, 1536, 1536, type);
       layer(m, 128 * pick(1, 20), 128 * pick(1, 9) + (m % 2 ? 64 : 0), pick(1, 700), type);
       layer(m, 576, 1536, 960, type);
+      layer(m, 1024, 1532, 256, type);  // rows that are made anew where the next product's would go
     }
   layer(32, 4096, 1024, 512, FileType::bf16);
 }
