@@ -90,7 +90,7 @@ struct Context {
   // Equal batches have equal bits, nothing more; else an output row depends on its own inputs alone.
   bool fast = false;
   Transfers transfers;
-  std::atomic<int32_t> few_places[2][3] = {};  // few_hopper.cu: blocks that find room; 0: not asked yet
+  std::atomic<int32_t> few_places[3] = {};  // few_hopper.cu: blocks that find room; 0: not asked yet
   std::mutex mutex;  // guards what follows
   Launches launches;
   uint32_t* attention_done = nullptr;  // attention.cu: counters, zero between calls

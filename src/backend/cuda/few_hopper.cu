@@ -1,4 +1,4 @@
-// Products of up to 64 rows of activations with bf16 weights. Weights are the left operand, whose rows of 64 fill a
+// Products of up to 32 rows of activations with bf16 weights. Weights are the left operand, whose rows of 64 fill a
 // warpgroup product (wgmma), activations the right one, as few columns as there are: both from shared memory, where a
 // warp brings them by tensor maps into a ring of stages.
 //
@@ -15,13 +15,11 @@ namespace {
 constexpr int threads = consumers + 32;  // one warp copies
 constexpr int sums_barrier = 1;          // of the consumers
 
-template <int x_rows>  // of activations
-struct Layout {
-  static constexpr int tile_w = fixed_tile_w, w_bytes = tile_w * step_k * 2, x_bytes = x_rows * step_k * 2, stage_bytes = w_bytes + x_bytes;
-  static constexpr int stages = 110 * 1024 / stage_bytes;
-  static constexpr size_t shared = 1024 + stages * stage_bytes + 16 * stages;  // sums come where the ring was
-  static_assert(x_rows * fixed_pitch * 4 <= stages * stage_bytes && tile_w == 64 * groups);
-};
+constexpr int x_rows = few_hopper_rows;  // of activations
+constexpr int w_bytes = fixed_tile_w * step_k * 2, x_bytes = x_rows * step_k * 2, stage_bytes = w_bytes + x_bytes;
+constexpr int stages = 110 * 1024 / stage_bytes;
+constexpr size_t shared_bytes = 1024 + stages * stage_bytes + 16 * stages;  // sums come where the ring was
+static_assert(x_rows * fixed_pitch * 4 <= stages * stage_bytes && fixed_tile_w == 64 * groups);
 
 struct Args {
   StreamArgs a;
@@ -29,12 +27,10 @@ struct Args {
   int split, each;      // blocks that share k; steps of each
 };
 
-template <int x_rows>
 __global__ void __launch_bounds__(threads, 2)
     few_products(const __grid_constant__ Args p, const __grid_constant__ CUtensorMap low, const __grid_constant__ CUtensorMap high, const __grid_constant__ CUtensorMap x) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  using L = Layout<x_rows>;
-  constexpr int stages = L::stages, stage_bytes = L::stage_bytes, N = x_rows / 2;
+  constexpr int N = x_rows / 2;
   const StreamArgs& a = p.a;
   extern __shared__ unsigned char raw_shared[];
   __shared__ float scales[x_rows];
@@ -42,7 +38,7 @@ __global__ void __launch_bounds__(threads, 2)
   float* const sums = reinterpret_cast<float*>(raw_shared + (base - shared_address(raw_shared)));
   const bool gated = a.glu != static_cast<int>(Glu::none);
   const int split = p.split, rank = split > 1 ? cluster_rank() : 0;
-  const int64_t n0 = int64_t{static_cast<int>(blockIdx.x) / split} * (gated ? L::tile_w / 2 : L::tile_w);
+  const int64_t n0 = int64_t{static_cast<int>(blockIdx.x) / split} * (gated ? fixed_tile_w / 2 : fixed_tile_w);
   const int all = static_cast<int>(a.l.k_padded) / step_k, begin = min(all, rank * p.each), count = min(all, begin + p.each) - begin;
   if (threadIdx.x == 0) {
     for (int s = 0; s < stages; ++s) {
@@ -61,10 +57,10 @@ __global__ void __launch_bounds__(threads, 2)
         const int k = (begin + i) * step_k;
         barrier_expect(barrier, stage_bytes);
         copy_rows(to, &low, k, static_cast<int>(n0), barrier);
-        copy_rows(to + L::w_bytes / 2, gated ? &high : &low, k, static_cast<int>(gated ? n0 + a.up_row : n0 + 64), barrier);
+        copy_rows(to + w_bytes / 2, gated ? &high : &low, k, static_cast<int>(gated ? n0 + a.up_row : n0 + 64), barrier);
       };
       const auto activations = [&](int i) {
-        const uint32_t to = base + i % stages * stage_bytes + L::w_bytes;
+        const uint32_t to = base + i % stages * stage_bytes + w_bytes;
         copy_rows(to, &x, (begin + i) * step_k, 0, full + 8 * (i % stages));
       };
       const int early = min(count, stages);
@@ -81,7 +77,7 @@ __global__ void __launch_bounds__(threads, 2)
     wait_inputs();
   } else {
     const int group = static_cast<int>(threadIdx.x) / 128, lane = threadIdx.x % 32, g = lane / 4, j = lane % 4;
-    const uint64_t w = swizzled(base + group * (L::w_bytes / groups), 0, 1024), rows = swizzled(base + L::w_bytes, 0, 1024);
+    const uint64_t w = swizzled(base + group * (w_bytes / groups), 0, 1024), rows = swizzled(base + w_bytes, 0, 1024);
     float sum[N];
 #pragma unroll
     for (float& v : sum) v = 0;
@@ -119,7 +115,7 @@ __global__ void __launch_bounds__(threads, 2)
     const float4 w = *reinterpret_cast<const float4*>(p.left.weight + n);
     *reinterpret_cast<uint2*>(p.left.rows + column * p.left.stride + n) = {pair(v.x * w.x, v.y * w.y), pair(v.z * w.z, v.w * w.w)};
     const float of_row = warp_sum(v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w));
-    if (threadIdx.x % 32 == 0) p.left.squares[n0 / L::tile_w * a.m + column] = of_row;
+    if (threadIdx.x % 32 == 0) p.left.squares[n0 / fixed_tile_w * a.m + column] = of_row;
   };
   if (p.left.rows)
     leave_tile<false>(a, 0, n0, x_rows, sums, split, rank, scaled, left);
@@ -129,7 +125,8 @@ __global__ void __launch_bounds__(threads, 2)
 }
 
 // Blocks that find room at once in clusters of so many; 0: none.
-int places(Context* c, const void* kernel, size_t shared, int split) {
+int places(Context* c, int split) {
+  const auto* kernel = reinterpret_cast<const void*>(few_products);
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim.x = static_cast<unsigned>(split);
@@ -137,47 +134,23 @@ int places(Context* c, const void* kernel, size_t shared, int split) {
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(split));
   config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = shared;
+  config.dynamicSmemBytes = shared_bytes;
   config.attrs = &attribute;
   config.numAttrs = 1;
   PluginStatus ignored;
   const Here here(c, &ignored);
   int clusters = 0;
   const bool known = here && cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared) == cudaSuccess &&
-                     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)) == cudaSuccess &&
+                     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)) == cudaSuccess &&
                      cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) == cudaSuccess;
   if (!known) cudaGetLastError();
   return known ? clusters * split : 0;
 }
 
-template <int x_rows>
-bool start(Context* c, const StreamArgs& a, const FewNorm* norm) {
-  using L = Layout<x_rows>;
-  const auto kernel = few_products<x_rows>;
-  constexpr int which = x_rows == 64, most_log = 3, least = 4;  // steps of a block
-  const int64_t rows = a.glu ? L::tile_w / 2 : L::tile_w, tiles = (a.n + rows - 1) / rows, steps = a.l.k_padded / step_k;
-  Args p{a, norm ? *norm : FewNorm{}, {}, 1, static_cast<int>(steps)};
-  for (int log = 1; log <= most_log; ++log) {
-    std::atomic<int32_t>& known = c->few_places[which][log - 1];
-    int32_t room = known;
-    if (room == 0) known = room = places(c, reinterpret_cast<const void*>(kernel), L::shared, 1 << log);
-    if (tiles << log > room || steps >> log < least) break;
-    p.split = 1 << log;
-  }
-  p.each = static_cast<int>((steps + p.split - 1) / p.split);
-  CUtensorMap maps[3];
-  const int64_t w_rows = up(a.l.rows, row_block);
-  if (!map_rows(a.low, a.l.k_padded, w_rows, a.l.row_bytes, &maps[0]) || !map_rows(a.high, a.l.k_padded, w_rows, a.l.row_bytes, &maps[1]) ||
-      !map_rows(a.x, a.l.k, a.m, a.x_stride * 2, &maps[2], x_rows))
-    return false;
-  launch(c, kernel, Shape{dim3(static_cast<unsigned>(tiles * p.split)), dim3(threads), L::shared, static_cast<unsigned>(p.split)}, p, maps[0], maps[1], maps[2]);
-  return true;
-}
-
 }  // namespace
 
 bool few_takes(const Context& c, const LinearDesc& d, const Pieces& pieces, int64_t m) {
-  if (!c.fast || c.capability != 90 || m <= plain_rows || m > few_hopper_rows || d.compute == Compute::fp32 || !tensor_map_encode() || Layout<32>::shared + 1024 > c.block_shared) return false;
+  if (!c.fast || c.capability != 90 || m <= plain_rows || m > few_hopper_rows || d.compute == Compute::fp32 || !tensor_map_encode() || shared_bytes + 1024 > c.block_shared) return false;
   for (int i = 0; i < pieces.count; ++i)
     if (pieces.piece[i].codes != Codes::bf16) return false;
   return true;
@@ -185,8 +158,7 @@ bool few_takes(const Context& c, const LinearDesc& d, const Pieces& pieces, int6
 
 bool few_leaves(Context* c, const float* x, int64_t x_stride, int64_t m, int64_t k, size_t bytes, FewNorm* norm) {
   const std::lock_guard lock(c->mutex);
-  const auto last = [&](auto kernel) { return static_cast<Args*>(c->launches.last(reinterpret_cast<const void*>(kernel))); };
-  Args* p = m > 32 ? last(few_products<64>) : last(few_products<32>);
+  auto* p = static_cast<Args*>(c->launches.last(reinterpret_cast<const void*>(few_products)));
   if (!p || p->left.rows) return false;
   const StreamArgs& a = p->a;
   if (a.out != x || a.narrow_out || a.glu || a.m != m || a.n != k || a.out_stride != x_stride) return false;
@@ -199,7 +171,24 @@ bool few_leaves(Context* c, const float* x, int64_t x_stride, int64_t m, int64_t
 }
 
 bool few_hopper(Context* c, const StreamArgs& a, const FewNorm* norm) {
-  return a.m > 32 ? start<64>(c, a, norm) : start<32>(c, a, norm);
+  constexpr int most_log = 3, least = 4;  // steps of a block
+  const int64_t rows = a.glu ? fixed_tile_w / 2 : fixed_tile_w, tiles = (a.n + rows - 1) / rows, steps = a.l.k_padded / step_k;
+  Args p{a, norm ? *norm : FewNorm{}, {}, 1, static_cast<int>(steps)};
+  for (int log = 1; log <= most_log; ++log) {
+    std::atomic<int32_t>& known = c->few_places[log - 1];
+    int32_t room = known;
+    if (room == 0) known = room = places(c, 1 << log);
+    if (tiles << log > room || steps >> log < least) break;
+    p.split = 1 << log;
+  }
+  p.each = static_cast<int>((steps + p.split - 1) / p.split);
+  CUtensorMap maps[3];
+  const int64_t w_rows = up(a.l.rows, row_block);
+  if (!map_rows(a.low, a.l.k_padded, w_rows, a.l.row_bytes, &maps[0]) || !map_rows(a.high, a.l.k_padded, w_rows, a.l.row_bytes, &maps[1]) ||
+      !map_rows(a.x, a.l.k, a.m, a.x_stride * 2, &maps[2], x_rows))
+    return false;
+  launch(c, few_products, Shape{dim3(static_cast<unsigned>(tiles * p.split)), dim3(threads), shared_bytes, static_cast<unsigned>(p.split)}, p, maps[0], maps[1], maps[2]);
+  return true;
 }
 
 }  // namespace orlop::cuda
