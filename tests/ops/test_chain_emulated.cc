@@ -161,12 +161,14 @@ void layer(FileType type, int32_t m, int64_t dim, int64_t ffn, int64_t attended,
     want_inner.push_back(gates[at + static_cast<size_t>(ffn)] * gates[at] / (1 + std::exp(-gates[at])));
     got_inner[i] = bf16_to_f32(inner_halves[i]);
   }
-  close("gate and up", got_inner, want_inner, 0.005);
+  // Rows that are normed on the way are rounded before they are scaled, others after.
+  const bool on_the_way = norm_on_the_way(dim);
+  close("gate and up", got_inner, want_inner, on_the_way ? 0.012 : 0.005);
   std::memcpy(after.data(), stream.data(), after.size() * 4);
   std::vector<double> want = sums(down, got_inner, nullptr);
   for (size_t i = 0; i < want.size(); ++i) want[i] += double{before[i]};
   close("the stream", after, want, 1e-5);
-  close("queries", queries, sums(qkv, after, &qkv_norm), 1e-3);  // a normed value may be rounded to its other neighbour
+  close("queries", queries, sums(qkv, after, &qkv_norm), on_the_way ? 5e-3 : 1e-3);  // a normed value may be rounded to its other neighbour
 }
 
 class Chained {

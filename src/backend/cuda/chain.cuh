@@ -14,6 +14,7 @@ struct ChainOp {
   StreamArgs a;
   int32_t source;  // the op of the chain that makes its input; below 0: it is there
   int32_t kept;    // whether its output is the input of one that follows
+  const float* norm;  // with these weights, which are applied on the way; null: as it is
 };
 
 // Weights that lie together.

@@ -13,13 +13,13 @@ __device__ inline T sum_lanes(T v, int lanes) {
   return v;
 }
 
-// Activations, normed if they are to be, as pairs of bf16 to `input`. words: of the op that makes them, or null. All
-// threads of the warps that multiply.
+// Activations, normed if they are to be, as pairs of bf16 to `input`. words: of the op that makes them, or null; pairs:
+// of bf16, whatever a says. All threads of the warps that multiply.
 template <class Input>
-__device__ inline void take_x(const StreamArgs& a, const uint64_t* words, uint32_t launch, const Input& input, const float4 (&w)[norm_quads], float* parts) {
+__device__ inline void take_x(const StreamArgs& a, const uint64_t* words, bool pairs, uint32_t launch, const Input& input, const float4 (&w)[norm_quads], float* parts) {
   const int k = static_cast<int>(a.l.k), padded = static_cast<int>(a.l.k_padded), thread = static_cast<int>(threadIdx.x);
   for (int row = 0; row < a.m; ++row) {
-    if (a.narrow_x) {
+    if (a.narrow_x || pairs) {
       const auto* from = static_cast<const __nv_bfloat16*>(a.x) + row * a.x_stride;
       for (int first = 0; first < padded; first += 4 * 8 * threads) {
         const int begin = first + 8 * thread;

@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(threads + 32 + 32 * finishers, 1) products_in_
     float4 norm_weights[norm_quads] = {};
     if (o + 1 < c.count && c.op[o + 1].a.norm_weight)
       if (const int i = 32 * static_cast<int>(threadIdx.x); i < c.op[o + 1].a.l.k) prefetch_line(c.op[o + 1].a.norm_weight + i);
-    if (a.norm_weight)
+    if (a.norm_weight && !is_normed(c, o))
 #pragma unroll
       for (int q = 0; q < norm_quads; ++q)
         if (const int i = 4 * (static_cast<int>(threadIdx.x) + q * threads); i < a.l.k) norm_weights[q] = *reinterpret_cast<const float4*>(a.norm_weight + i);
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(threads + 32 + 32 * finishers, 1) products_in_
     } else {
       meet();  // x is read no more
     }
-    take_x(a, op.source < 0 ? nullptr : c.state->words[op.source], launch, in, norm_weights, norm_parts);
+    take_x(a, op.source < 0 ? nullptr : c.state->words[op.source], is_normed(c, o), launch, in, norm_weights, norm_parts);
     meet();
 
     for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x), ++count) {
@@ -146,8 +146,12 @@ bool follow(Chain& c, ChainOp op) {
       return false;
   }
   if (source >= 0) {
-    if (a.m * row_words(a.l.k, a.narrow_x) > most_words) return false;
-    c.op[source].kept = 1;
+    ChainOp& from = c.op[source];
+    const float* norm = norm_on_the_way(a.l.k) ? a.norm_weight : nullptr;
+    if (from.kept && from.norm != norm) return false;
+    if (a.m * (norm ? row_words(a.l.k, true) + squares_words(a.l.k) : row_words(a.l.k, a.narrow_x)) > most_words) return false;
+    from.kept = 1;
+    from.norm = norm;
   }
   op.source = source;
   c.op[c.count++] = op;

@@ -33,6 +33,11 @@ __device__ inline void meet() { group_sync(1, threads); }
 ORLOP_BOTH constexpr int word_at(int i) { return (i & ~127) | (i & 2) << 5 | (i >> 2 & 31) << 1 | (i & 1); }
 ORLOP_BOTH constexpr int64_t row_words(int64_t elements, bool narrow) { return up(narrow ? elements / 2 : elements, 128); }
 
+// Rows on their way to a norm are pairs of bf16, multiplied by its weights; sums of squares of their tiles follow after all
+// rows, and what is made of the rows is scaled by them. So nobody waits for a row's end to begin with it.
+ORLOP_BOTH constexpr int64_t squares_words(int64_t elements) { return up((elements + 15) / 16, 128); }
+ORLOP_BOTH constexpr bool norm_on_the_way(int64_t elements) { return elements % 64 == 0; }  // squares come in fours
+
 __device__ inline void send(uint64_t* to, uint32_t value, uint32_t launch) { send_word(to, uint64_t{launch} << 32 | value); }
 // Words of a row from `from` on, 4 a place, as many places as begin below `end`; waits until all are there. What is there is not
 // asked for again: blocks that ask for everything are what keeps words on their way.
@@ -61,6 +66,19 @@ __device__ inline void receive(const uint64_t* from, int first, int step, int en
   }
 }
 
+// 1 / the root of the mean square of a row, by what came of its tiles. A warp.
+__device__ inline float scale_of_row(const uint64_t* squares, int k, float eps, uint32_t launch) {
+  const int tiles = k / 16, lane = threadIdx.x % 32;
+  float sum = 0;
+  for (int first = 0; first < tiles; first += 256) {
+    uint32_t v[2][4] = {};
+    receive(squares, first + 4 * lane, 128, tiles, launch, v);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum += __uint_as_float(v[i / 4][i % 4]);
+  }
+  return 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(k) + eps);
+}
+
 // A stage of the ring holds 16 rows of weights, of each warp a unit of k. Tiled: unit by unit, the codes, then the
 // scales. Plain: row by row, 64 bytes apart, so that a warp's reads of 16 bytes, two rows at a time, meet all banks.
 template <Codes codes, Scales scales>
@@ -82,6 +100,9 @@ struct Stages {
   // Of shared memory: what is neither the ring nor x.
   ORLOP_BOTH static int besides(int m) { return barrier_bytes + buffers * sum_floats(m) * 4; }
 };
+
+// Whether an op's rows come to it on the way to its norm.
+__device__ inline bool is_normed(const Chain& c, int o) { return c.op[o].source >= 0 && c.op[c.op[o].source].norm; }
 
 // One thread: all that this block will multiply, in order.
 template <Codes codes, Scales scales>
@@ -139,14 +160,23 @@ __device__ void finish(const Chain& c, const float* sums, uint32_t ready, uint32
   for (int o = 0; o < c.count; ++o) {
     const StreamArgs& a = c.op[o].a;
     const bool gated = a.glu != static_cast<int>(Glu::none), kept = c.op[o].kept;
+    const float* norm = c.op[o].norm;
     const int tiles = static_cast<int>((a.n + 15) / 16);
     int turn = 0;
     // All tiles before are done: else one that had none of them would be ahead by more than the buffers are.
     group_sync(3, 32 * finishers);
+    float scale[chain_rows];
+#pragma unroll
+    for (int i = 0; i < chain_rows; ++i) {
+      scale[i] = 1;
+      if (i < m && is_normed(c, o))
+        scale[i] = scale_of_row(c.state->words[c.op[o].source] + m * row_words(a.l.k, true) + i * squares_words(a.l.k), static_cast<int>(a.l.k), a.norm_eps, launch);
+    }
     for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x), ++count, ++turn) {
       if (turn % finishers != warp) continue;
       const int64_t n = int64_t{tile} * 16 + row;
       float before[chain_rows / 2] = {};
+      const float norm_weight = norm && n < a.n ? norm[n] : 0.0f;
       if (a.accumulate && n < a.n)
 #pragma unroll
         for (int i = 0; i < chain_rows / 2; ++i)
@@ -162,6 +192,8 @@ __device__ void finish(const Chain& c, const float* sums, uint32_t ready, uint32
         float v = 0;
 #pragma unroll
         for (int w = 0; w < chain_warps; ++w) v += all[w * 2 * m * 16];
+        const float of_row = lane / 16 ? scale[2 * i + 1] : scale[2 * i];
+        v *= of_row;
         if (mine) {
           if (!K::tiled && a.l.scaled) v *= reinterpret_cast<const float*>(a.low + a.l.scales_at)[n];
           if (a.bias) v += a.bias[n];
@@ -170,6 +202,7 @@ __device__ void finish(const Chain& c, const float* sums, uint32_t ready, uint32
           float u = 0;
 #pragma unroll
           for (int w = 0; w < chain_warps; ++w) u += all[(w * 2 + 1) * m * 16];
+          u *= of_row;
           if (mine) {
             if (!K::tiled && a.l.scaled) u *= reinterpret_cast<const float*>(a.high + a.l.scales_at)[n + a.up_row];
             if (a.up_bias) u += a.up_bias[n];
@@ -179,9 +212,15 @@ __device__ void finish(const Chain& c, const float* sums, uint32_t ready, uint32
         v += before[i];
         if (kept) {  // first what others wait for
           uint64_t* words = c.state->words[o];
-          if (a.narrow_out) {
-            const float next = __shfl_down_sync(all_lanes, v, 1);
-            if (mine && row % 2 == 0) send(words + column * row_words(a.n, true) + word_at(static_cast<int>(n) / 2), pair(v, next), launch);
+          if (a.narrow_out || norm) {
+            const float first = norm ? v * norm_weight : v, next = __shfl_down_sync(all_lanes, first, 1);
+            if (mine && row % 2 == 0) send(words + column * row_words(a.n, true) + word_at(static_cast<int>(n) / 2), pair(first, next), launch);
+            if (norm) {
+              float squares = mine ? v * v : 0.0f;
+#pragma unroll
+              for (int step = 8; step; step /= 2) squares += __shfl_xor_sync(all_lanes, squares, step);
+              if (mine && row == 0) send(words + m * row_words(a.n, true) + column * squares_words(a.n) + word_at(tile), __float_as_uint(squares), launch);
+            }
           } else if (mine) {
             send(words + column * row_words(a.n, false) + word_at(static_cast<int>(n)), __float_as_uint(v), launch);
           }
