@@ -210,6 +210,7 @@ TEST(decode_attention_stores_its_rows) {
   check<b, 256, 8, 4>(random, 12, 1, 16, 0, 128, true, {64}, {90});
   check<b, 64, 8, 4>(random, 5, 1, 64, 20, 16, true, {64, true}, {129, 70});
   check<f, 96, 8, 4>(random, 7, 1, 48, 0, 45, true, {256, false, 1}, {200, 16});
+  check<f, 64, 8, 4>(random, 2, 1, 8, 0, 32, false, {4096}, {2345});
 }
 
 TEST(decode_attention_of_whole_contexts) {

@@ -8,6 +8,9 @@
 // keys [tokens, dims] (left operand) x queries; outputs [dims, queries] = values turned [dims, tokens] x weights,
 // which movmatrix brings from the one's result layout to the other's operand layout.
 //
+// In fast mode, where there is a multiprocessor for each, larger blocks take all of a sequence's keys (whole), alone or as
+// a cluster: what they have does not go through memory.
+//
 // Where each sequence has one row, the block can do kv_store's work too: it norms and turns its own queries and, if the
 // row's position is in its last chunk, the row's key and value, which go to their page and straight into the ring.
 //
@@ -177,25 +180,34 @@ __global__ void __launch_bounds__(K::Folds::threads, K::resident) attend(const _
       u_end = min(u + each, u_end);
     }
     u += (warp - u) & (warps - 1);
-    int32_t asked = u, page = 0, second_page = 0;
-    const auto look = [&] {  // the pages of the unit that is asked for next
-      if (asked >= u_end) return;
-      page = table[page_of(a, asked * K::unit)];
-      if (a.page_tokens == 8) second_page = table[page_of(a, min(asked * K::unit + 8, w.last))];
+    // Pages of the next units: a lane's is the one that is asked for as many units later. Loads of a table whose lines
+    // have left the second-level cache must not wait for each other.
+    int32_t asked = u, pages = 0, second_pages = 0, at = 0;
+    const auto look = [&] {
+      const int32_t t = (asked + lane * warps) * K::unit;
+      at = 0;
+      if (asked + lane * warps >= u_end) return;
+      pages = table[page_of(a, t)];
+      if (a.page_tokens == 8) second_pages = table[page_of(a, min(t + 8, w.last))];
+    };
+    const auto ask_next = [&](int stage) {
+      if (asked < u_end) {
+        if (at == 32) look();
+        const int32_t page = __shfl_sync(all_lanes, pages, at), second = a.page_tokens == 8 ? __shfl_sync(all_lanes, second_pages, at) : 0;
+        ask(asked * K::unit, stage, page, second);
+        asked += warps;
+        ++at;
+      }
+      copies_end();
     };
     look();
 #pragma unroll
-    for (int i = 0; i < K::stages; ++i) {
-      if (asked < u_end) {
-        if (!waited && !stores && (asked + 1) * K::unit > tile.seq.pos_begin) {
-          wait_inputs();
-          waited = true;
-        }
-        ask(asked * K::unit, i, page, second_page);
-        asked += warps;
-        look();
+    for (int i = 0; i < (K::whole ? K::stages : K::stages - 1); ++i) {
+      if (!waited && !stores && asked < u_end && (asked + 1) * K::unit > tile.seq.pos_begin) {
+        wait_inputs();
+        waited = true;
       }
-      copies_end();
+      ask_next(i);
     }
     if (turn == 0) {
       if (!waited) wait_inputs();
@@ -248,8 +260,9 @@ __global__ void __launch_bounds__(K::Folds::threads, K::resident) attend(const _
     int stage = 0;
 #pragma unroll 1
     for (; u < u_end; u += warps) {
-      copies_wait<K::stages - 1>();
+      copies_wait<K::whole ? K::stages - 1 : K::stages - 2>();
       __syncwarp();
+      if (!K::whole) ask_next(stage == 0 ? K::stages - 1 : stage - 1);
       const uint32_t keys = shared_address(ring + stage * K::stage), values = keys + K::unit * K::pitch;
       const int32_t t0 = u * K::unit;
       if (stores && t0 + K::unit > w.last) {  // the row's own, over zeros
@@ -329,13 +342,10 @@ __global__ void __launch_bounds__(K::Folds::threads, K::resident) attend(const _
 #pragma unroll
         for (int n = 0; n < K::tops; ++n) multiply<half>(o[n][s], v, weight[n]);
       }
-      __syncwarp();
-      if (asked < u_end) {
-        ask(asked * K::unit, stage, page, second_page);
-        asked += warps;
-        look();
+      if (K::whole) {  // what it has is most often all
+        __syncwarp();
+        ask_next(stage);
       }
-      copies_end();
       stage = stage + 1 == K::stages ? 0 : stage + 1;
     }
 

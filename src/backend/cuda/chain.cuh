@@ -32,7 +32,7 @@ struct Chain {
 };
 
 // Of it: what memory gives between the last weights of one chain and the first of the next, a few microseconds.
-constexpr int64_t most_ahead = int64_t{16} << 20;
+constexpr int64_t most_ahead = int64_t{0} << 20;
 
 // Whether products of so many rows are chain()'s, as a rule: it norms what they take.
 inline bool chain_rows_of(const Context& c, int64_t m) { return c.chain && m <= chain_rows; }

@@ -109,6 +109,7 @@ template <Codes codes, Scales scales>
 __device__ void fill(const Chain& c, uint32_t ring, uint32_t full, uint32_t empty) {
   using K = Stages<codes, scales>;
   int stage = 0, phase = 1;
+  const uint64_t policy = read_once();
   const auto stage_bytes = static_cast<uint32_t>(K::stage_bytes(c.op[0].a.l));
   for (int o = 0; o < c.count; ++o) {
     const StreamArgs& a = c.op[o].a;
@@ -123,13 +124,13 @@ __device__ void fill(const Chain& c, uint32_t ring, uint32_t full, uint32_t empt
             const int bytes = min(chain_warps, units - u) * static_cast<int>(a.l.block_bytes);
             const int row = tile + (half ? static_cast<int>(a.up_row) / 16 : 0);
             barrier_expect(barrier, bytes);
-            copy_bytes(to, (half ? a.high : a.low) + static_cast<uint32_t>(row) * row_tile + static_cast<uint32_t>(u) * static_cast<uint32_t>(a.l.block_bytes), bytes,
-                       barrier);
+            copy_bytes_once(to, (half ? a.high : a.low) + static_cast<uint32_t>(row) * row_tile + static_cast<uint32_t>(u) * static_cast<uint32_t>(a.l.block_bytes), bytes,
+                            barrier, policy);
           } else {
             const int bytes = min(K::row_bytes, static_cast<int>(a.l.row_bytes) - 128 * u);
             barrier_expect(barrier, 16 * bytes);
             const unsigned char* from = (half ? a.high + a.up_row * a.l.row_bytes : a.low) + uint64_t{static_cast<uint32_t>(tile) * 16u} * static_cast<uint32_t>(a.l.row_bytes) + 128 * u;
-            for (uint32_t row = 0; row < 16; ++row, from += a.l.row_bytes) copy_bytes(to + row * K::row_pitch, from, bytes, barrier);
+            for (uint32_t row = 0; row < 16; ++row, from += a.l.row_bytes) copy_bytes_once(to + row * K::row_pitch, from, bytes, barrier, policy);
           }
           if (++stage == c.stages) stage = 0, phase ^= 1;
         }

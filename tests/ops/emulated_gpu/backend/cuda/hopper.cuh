@@ -37,6 +37,8 @@ inline void copy_bytes(uint32_t to, const void* from, int bytes, uint32_t barrie
   b.bytes -= bytes;
   b.settle();
 }
+inline uint64_t read_once() { return 1; }
+inline void copy_bytes_once(uint32_t to, const void* from, int bytes, uint32_t barrier, uint64_t) { copy_bytes(to, from, bytes, barrier); }
 inline void prefetch_line(const void*) {}
 inline void prefetch_bytes(const void* from, int bytes) {
   if (bytes <= 0 || bytes % 16 || reinterpret_cast<uintptr_t>(from) % 16) std::abort();
