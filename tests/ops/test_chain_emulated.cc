@@ -71,7 +71,6 @@ void run(const std::vector<StreamArgs>& ops, ChainState* state, unsigned blocks,
       CHECK(follow(c, {a, -1, 0}));
     shared = std::max(shared, static_cast<size_t>(S::besides(a.m) + Input<codes, scales>::bytes(a) + most * S::stage_bytes(a.l)));
   }
-  c.ahead[0] = {ops[0].low, ops[0].l.bytes / 16 * 16};
   constexpr int all = threads + 32 + 32 * finishers;
   gridDim.x = blocks;
   std::vector<std::unique_ptr<EmulatedBlock>> of;

@@ -4,25 +4,6 @@
 namespace orlop::cuda {
 namespace {
 
-// The chain before asks for an op's weights, or for their beginning.
-void ask_ahead(Chain& before, const StreamArgs& a) {
-  const bool gated = a.glu != 0;
-  const int64_t tile_bytes = a.l.tiled ? a.l.units * a.l.block_bytes : tile_rows * a.l.row_bytes;
-  int64_t left = most_ahead;
-  for (const Ahead& h : before.ahead) left -= h.bytes;
-  const int64_t bytes = std::min(up(a.n, tile_rows) / tile_rows * tile_bytes, left / (gated ? 2 : 1)) / 16 * 16;
-  const auto add = [&](const unsigned char* at) {
-    for (Ahead& h : before.ahead)
-      if (!h.bytes) {
-        h = {at, bytes};
-        return;
-      }
-  };
-  if (bytes <= 0) return;
-  add(a.low);
-  if (gated) add(a.high + a.up_row / tile_rows * tile_bytes);
-}
-
 template <Codes codes, Scales scales>
 bool run(Context* c, const StreamArgs& a) {
   using S = Stages<codes, scales>;
@@ -43,11 +24,7 @@ bool run(Context* c, const StreamArgs& a) {
     b.stages = std::min(b.stages, g.stages);
     return true;
   };
-  const auto then = [&](Launches& list, bool joined) {
-    if (!joined) list.mark();
-    if (void* before = list.marked_before()) ask_ahead(*static_cast<Chain*>(before), a);
-  };
-  launch_joined(c, products_in_turn<codes, scales>, Shape{dim3(static_cast<unsigned>(c->multiprocessors)), dim3(threads + 32 + 32 * finishers), shared}, chain, join, then);
+  launch_joined(c, products_in_turn<codes, scales>, Shape{dim3(static_cast<unsigned>(c->multiprocessors)), dim3(threads + 32 + 32 * finishers), shared}, chain, join);
   return true;
 }
 

@@ -17,22 +17,12 @@ struct ChainOp {
   const float* norm;  // with these weights, which are applied on the way; null: as it is
 };
 
-// Weights that lie together.
-struct Ahead {
-  const unsigned char* at;
-  int64_t bytes;
-};
-
 struct Chain {
   ChainOp op[chain_most];
   ChainState* state;
   int32_t count;
   int32_t stages;  // of the ring
-  Ahead ahead[3];  // what the chain after this one begins with
 };
-
-// Of it: what memory gives between the last weights of one chain and the first of the next, a few microseconds.
-constexpr int64_t most_ahead = int64_t{0} << 20;
 
 // Whether products of so many rows are chain()'s, as a rule: it norms what they take.
 inline bool chain_rows_of(const Context& c, int64_t m) { return c.chain && m <= chain_rows; }

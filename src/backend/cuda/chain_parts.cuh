@@ -135,10 +135,6 @@ __device__ void fill(const Chain& c, uint32_t ring, uint32_t full, uint32_t empt
           if (++stage == c.stages) stage = 0, phase ^= 1;
         }
   }
-  // Memory would have nothing to do until the next chain's blocks are there.
-  constexpr int64_t piece = 16384;
-  for (const Ahead& h : c.ahead)
-    for (int64_t at = int64_t{blockIdx.x} * piece; at < h.bytes; at += int64_t{gridDim.x} * piece) prefetch_bytes(h.at + at, static_cast<int>(min(piece, h.bytes - at)));
 }
 
 // The number of this launch. Nobody leaves before all of the block know it: the last block to leave counts it.

@@ -39,9 +39,6 @@ class Launches {
   // The first argument of the kernel put last, if it is that one, to be read or changed; or null. And it leaves.
   void* last(const void* kernel);
   void drop_last();
-  // Marks the kernel put last; the first argument of the one marked before it, or null.
-  void mark();
-  void* marked_before();
   // early: kernels may begin beside those before them; shared: bytes that a block may have.
   void set(bool early, size_t shared) { early_ = early, block_shared_ = shared; }
   void run(cudaStream_t stream, PluginStatus* status);  // all that wait
@@ -55,8 +52,6 @@ class Launches {
     uint64_t shared, cluster, params;  // words of all parameters
   };
   void put(const Head& head, const void* const* params, const size_t* sizes, int count);
-  static constexpr size_t none = ~size_t{0};
-  void forget();  // the list
   struct Known {
     uint64_t hash = 0, used = 0;
     std::vector<uint64_t> list;
@@ -68,7 +63,6 @@ class Launches {
   std::vector<uint64_t> list_;
   int count_ = 0;
   size_t last_ = 0;  // where the kernel put last begins; the list's end: there is none
-  size_t marks_[2] = {none, none};
   bool lost_ = false;  // a kernel did not fit into memory
   bool early_ = false;
   size_t block_shared_ = 0;
@@ -143,16 +137,15 @@ void launch(Context* c, void (*kernel)(Params...), const Shape& shape, Args... a
   }(static_cast<Params>(args)...);
 }
 
-// The same, but it may become part of the kernel put last: see Launches::join(). then(launches, whether it did).
-template <class Arg, class Then>
-void launch_joined(Context* c, void (*kernel)(Arg), const Shape& shape, Arg arg, bool (*join)(void* before, const void* given), Then then) {
+// The same, but it may become part of the kernel put last: see Launches::join().
+template <class Arg>
+void launch_joined(Context* c, void (*kernel)(Arg), const Shape& shape, Arg arg, bool (*join)(void* before, const void* given)) {
   __builtin_clear_padding(&arg);
   const void* at[] = {&arg};
   const size_t sizes[] = {sizeof arg};
   const std::lock_guard lock(c->mutex);
-  const bool joined = c->launches.join(reinterpret_cast<const void*>(kernel), shape, &arg, join);
-  if (!joined) c->launches.add(reinterpret_cast<const void*>(kernel), shape, at, sizes, 1);
-  then(c->launches, joined);
+  if (!c->launches.join(reinterpret_cast<const void*>(kernel), shape, &arg, join))
+    c->launches.add(reinterpret_cast<const void*>(kernel), shape, at, sizes, 1);
 }
 
 // Puts a library's work into the list; Args is plain data without padding.

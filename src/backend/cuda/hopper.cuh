@@ -68,9 +68,8 @@ __device__ inline void copy_bytes_once(uint32_t to, const void* from, int bytes,
 }
 __device__ inline void prefetch_map(const CUtensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
-// To the second-level cache. The second: a multiple of 16 bytes.
+// To the second-level cache.
 __device__ inline void prefetch_line(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p) : "memory"); }
-__device__ inline void prefetch_bytes(const void* p, int bytes) { asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory"); }
 
 // ---- words that blocks pass to each other: each is whole, and that is all that is said of their order
 

@@ -65,22 +65,6 @@ void Launches::drop_last() {
   --count_;
 }
 
-void Launches::mark() {
-  marks_[0] = marks_[1];
-  marks_[1] = last_;
-}
-
-void* Launches::marked_before() {
-  if (marks_[0] == none || lost_) return nullptr;
-  return &list_[marks_[0] + words(sizeof(Head)) + 1];
-}
-
-void Launches::forget() {
-  list_.clear();
-  count_ = 0;
-  marks_[0] = marks_[1] = none;
-}
-
 void Launches::add(Library library, const void* args, size_t size) { put({nullptr, library, {}, {}, 0, 1, 0}, &args, &size, 1); }
 
 // A multiprocessor's memory is split anew between cache and shared memory only when nothing runs there: one
@@ -161,7 +145,8 @@ bool Launches::capture(cudaStream_t stream, cudaGraphExec_t* exec) {
 void Launches::run(cudaStream_t stream, PluginStatus* status) {
   if (lost_) {
     lost_ = false;
-    forget();
+    list_.clear();
+    count_ = 0;
     status->code = -6;
     std::snprintf(status->text, sizeof status->text, "no host memory for the list of kernels");
     return;
@@ -186,14 +171,16 @@ void Launches::run(cudaStream_t stream, PluginStatus* status) {
   } catch (const std::bad_alloc&) {  // no room to know the list by: it runs all the same
   }
   if (!done && status->code == 0) start(stream, status);
-  forget();
+  list_.clear();
+  count_ = 0;
 }
 
 void Launches::clear() {
   for (const Known& k : known_)
     if (k.graph) cudaGraphExecDestroy(k.graph);
   known_.clear();
-  forget();
+  list_.clear();
+  count_ = 0;
 }
 
 }  // namespace orlop::cuda

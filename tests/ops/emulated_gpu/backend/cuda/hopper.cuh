@@ -40,10 +40,6 @@ inline void copy_bytes(uint32_t to, const void* from, int bytes, uint32_t barrie
 inline uint64_t read_once() { return 1; }
 inline void copy_bytes_once(uint32_t to, const void* from, int bytes, uint32_t barrier, uint64_t) { copy_bytes(to, from, bytes, barrier); }
 inline void prefetch_line(const void*) {}
-inline void prefetch_bytes(const void* from, int bytes) {
-  if (bytes <= 0 || bytes % 16 || reinterpret_cast<uintptr_t>(from) % 16) std::abort();
-  static_cast<void>(*static_cast<const volatile unsigned char*>(from) + static_cast<const volatile unsigned char*>(from)[bytes - 1]);
-}
 
 inline void send_word(uint64_t* to, uint64_t v) { std::atomic_ref(*to).store(v); }
 inline void receive_words(const uint64_t* from, uint64_t& a, uint64_t& b) {
