@@ -137,11 +137,6 @@ __global__ void __launch_bounds__(K::Folds::threads, K::resident) attend(const _
       prefetch(store.cos + int64_t{tile.seq.row_begin} * store.half + i);
       prefetch(store.sin + int64_t{tile.seq.row_begin} * store.half + i);
     }
-    float* norms = reinterpret_cast<float*>(memory + K::norms_at);
-    for (int i = threadIdx.x; i < K::dims; i += K::Folds::threads) {
-      if (store.q_norm) norms[i] = store.q_norm[i];
-      if (store.k_norm) norms[K::dims + i] = store.k_norm[i];
-    }
   }
   const int32_t* table = a.page_table + tile.seq.page_begin;
   const unsigned char* head = a.pages + w.kv_head * a.head_bytes;
@@ -210,6 +205,13 @@ __global__ void __launch_bounds__(K::Folds::threads, K::resident) attend(const _
       ask_next(i);
     }
     if (turn == 0) {
+      if (stores) {
+        float* norms = reinterpret_cast<float*>(memory + K::norms_at);
+        for (int i = threadIdx.x; i < K::dims; i += K::Folds::threads) {
+          if (store.q_norm) norms[i] = store.q_norm[i];
+          if (store.k_norm) norms[K::dims + i] = store.k_norm[i];
+        }
+      }
       if (!waited) wait_inputs();
       waited = true;
       if (stores) {
