@@ -39,9 +39,9 @@ void start(Context* c, const AttentionArgs& given, int32_t least_rows, PluginSta
   const int32_t positions = tile_positions(a, query_rows);
   if constexpr (!Exact) {
     const auto split = attend_hopper<T, type, Dims, Keys, Stages, Turns, false, Whole, true>;
-    const SplitPlan plan = plan_split(c, given, least_rows, positions, P::keys, status);
+    const SplitPlan plan = plan_split(c, given, least_rows, P::keys, status);
     if (plan.parts > 1)
-      return launch(c, split, plan.shape(P::shared), a, map, positions, box, least_rows, a.scale * 1.4426950408889634f, plan.parts, c->attention_done);
+      return launch(c, split, plan.shape(P::shared), a, map, plan.positions, box, least_rows, a.scale * 1.4426950408889634f, plan.parts, c->attention_done);
   }
   const int64_t most = std::min<int64_t>(most_tiles(a, positions) * a.kv.kv_heads, c->multiprocessors);
   launch(c, kernel, Shape{dim3(blocks(most, 1)), dim3(hopper_threads), P::shared}, a, map, positions, box, least_rows, a.scale * 1.4426950408889634f, 1, nullptr);

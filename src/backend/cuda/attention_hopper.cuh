@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(hopper_threads, 1)
         barrier_wait(values_full(value_ring.stage), value_ring.phase);
         unsigned char* const at = shared + P::values_at + value_ring.stage * P::tile_bytes;
         bool found = false;
-        for (int i = thread; i < P::tile_bytes / 16; i += 128) {
+        for (int i = Split ? threadIdx.x - 128 : thread; i < P::tile_bytes / 16; i += Split ? 256 : 128) {
           const int row = P::whole ? i / (64 * P::panels) * 8 + i / 8 % 8 : i / 8 % keys;
           uint4& piece = reinterpret_cast<uint4*>(at)[i];
           if (row < from || row >= to)
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(hopper_threads, 1)
             found |= not_finite<T>(piece);
         }
         fence_async();
-        if (!group_any(1 + half, 128, found)) return;
+        if (!(Split ? group_any(5, 256, found) : group_any(1 + half, 128, found))) return;
         group_sync(5, 256);  // both warpgroups have looked, and have found the same
         for (int row = max(from, 0); row < min(to, keys); ++row) {
 #pragma unroll

@@ -15,9 +15,9 @@ void start(Context* c, const AttentionArgs& given, int32_t least_rows, PluginSta
   a.max_context = 0;  // no kernel reads it, and it would make every step's list another
   const int32_t positions = tile_positions(a, query_rows);
   const auto split = attend_hopper<__nv_bfloat16, Type, Dims, 64, Stages, false, false, Dims % 64 == 0, true>;
-  const SplitPlan plan = plan_split(c, given, least_rows, positions, P::keys, status);
+  const SplitPlan plan = plan_split(c, given, least_rows, P::keys, status);
   if (plan.parts > 1)
-    return launch(c, split, plan.shape(P::shared), a, CUtensorMap{}, positions, 0, least_rows, a.scale * 1.4426950408889634f, plan.parts, c->attention_done);
+    return launch(c, split, plan.shape(P::shared), a, CUtensorMap{}, plan.positions, 0, least_rows, a.scale * 1.4426950408889634f, plan.parts, c->attention_done);
   const int64_t most = std::min<int64_t>(most_tiles(a, positions) * a.kv.kv_heads, c->multiprocessors);
   launch(c, kernel, Shape{dim3(blocks(most, 1)), dim3(hopper_threads), P::shared}, a, CUtensorMap{}, positions, 0, least_rows, a.scale * 1.4426950408889634f, 1, nullptr);
 }

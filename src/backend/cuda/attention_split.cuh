@@ -134,13 +134,14 @@ __device__ inline void fold_parts(const AttentionArgs& a, const Work& work, int3
 
 }  // namespace
 
-// How many blocks share a tile's keys, how many tiles are worked on at a time; parts 1: a block walks all keys.
+// How many blocks share a tile's keys, how many tiles are worked on at a time, positions of a tile; parts 1: a block
+// walks all keys.
 struct SplitPlan {
-  int32_t parts;
+  int32_t parts, positions;
   int64_t tiles;
   Shape shape(size_t shared) const { return {dim3(static_cast<unsigned>(tiles * parts)), dim3(hopper_threads), shared}; }
 };
 // keys: of a tile.
-SplitPlan plan_split(Context*, const AttentionArgs&, int32_t least_rows, int32_t positions, int32_t keys, PluginStatus*);
+SplitPlan plan_split(Context*, const AttentionArgs&, int32_t least_rows, int32_t keys, PluginStatus*);
 
 }  // namespace orlop::cuda
