@@ -1,5 +1,6 @@
 // Attention: which kernel takes what. Sequences with few rows are bound by memory, those with many by
 // arithmetic; a call may hold both.
+#include <algorithm>
 #include <climits>
 
 #include "backend/cuda/attention_prefill.cuh"
@@ -11,7 +12,13 @@
 namespace orlop::cuda {
 namespace {
 
-constexpr int32_t many_rows = 16;  // of a sequence: from here on it is prefill()'s
+// Of a sequence: from so many rows on it is prefill()'s. Of one alone after a long context, whose keys blocks can
+// share (attention_split.cuh), fewer will do, if decode() would read the keys more than once.
+int32_t many_rows(const Context* c, const AttentionArgs& a) {
+  const int32_t seen = a.window ? std::min(a.window, a.max_context) : a.max_context;
+  const bool shared = c->fast && c->may_wait && c->capability == 90 && a.seq_count == 1 && seen >= 2048;
+  return shared ? std::max(4, 16 / (a.heads / a.kv.kv_heads)) : 16;
+}
 
 // exactly: in the order of sums that prefill() has in deterministic mode.
 void decode(Context* c, const AttentionArgs& a, int32_t too_many, bool exactly, PluginStatus* status) {
@@ -102,9 +109,10 @@ void attention(Context* c, const AttentionArgs& a, PluginStatus* status) {
   const bool even = a.q_stride % 4 == 0 && a.out_stride % 4 == 0 && a.k_stride % 4 == 0;  // rows of whole 16 bytes
   if (!decode_takes(a.kv) || !even || !pages_are_exact(a.max_context, a.kv.page_tokens) || KvLayout(a.kv).page_bytes >> 31) return attend_plainly(c, a, status);
   const bool pair = prefill_takes(c, a), exactly = pair && plain_type && !c->fast;
-  if (!pair || a.rows < many_rows || a.rows == a.seq_count) return decode(c, a, INT_MAX, exactly, status);
-  prefill(c, a, many_rows, status);
-  if (a.seq_count > 1) decode(c, a, many_rows, exactly, status);  // of one sequence, all rows are prefill()'s
+  const int32_t many = many_rows(c, a);
+  if (!pair || a.rows < many || a.rows == a.seq_count) return decode(c, a, INT_MAX, exactly, status);
+  prefill(c, a, many, status);
+  if (a.seq_count > 1) decode(c, a, many, exactly, status);  // of one sequence, all rows are prefill()'s
 }
 
 }  // namespace orlop::cuda
