@@ -39,7 +39,7 @@ void start(Context* c, const AttentionArgs& given, int32_t least_rows, PluginSta
   const int32_t positions = tile_positions(a, query_rows);
   if constexpr (!Exact) {
     const auto split = attend_hopper<T, type, Dims, Keys, Stages, Turns, false, Whole, true>;
-    const SplitPlan plan = plan_split(c, given, least_rows, P::keys, status);
+    const SplitPlan plan = plan_split(c, given, least_rows, P::keys);
     if (plan.parts > 1)
       return launch(c, split, plan.shape(P::shared), a, map, plan.positions, box, least_rows, a.scale * 1.4426950408889634f, plan.parts, c->attention_done);
   }

@@ -15,7 +15,7 @@ void start(Context* c, const AttentionArgs& given, int32_t least_rows, PluginSta
   a.max_context = 0;  // no kernel reads it, and it would make every step's list another
   const int32_t positions = tile_positions(a, query_rows);
   const auto split = attend_hopper<__nv_bfloat16, Type, Dims, 64, Stages, false, false, Dims % 64 == 0, true>;
-  const SplitPlan plan = plan_split(c, given, least_rows, P::keys, status);
+  const SplitPlan plan = plan_split(c, given, least_rows, P::keys);
   if (plan.parts > 1)
     return launch(c, split, plan.shape(P::shared), a, CUtensorMap{}, plan.positions, 0, least_rows, a.scale * 1.4426950408889634f, plan.parts, c->attention_done);
   const int64_t most = std::min<int64_t>(most_tiles(a, positions) * a.kv.kv_heads, c->multiprocessors);

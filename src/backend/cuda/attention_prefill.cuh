@@ -23,9 +23,6 @@ void prefill_codes(Context*, const AttentionArgs&, int32_t least_rows, PluginSta
 bool prefill_blocks_takes(const Context*, const AttentionArgs&);
 void prefill_blocks(Context*, const AttentionArgs&, int32_t least_rows, PluginStatus*);
 
-// The context's counters of a split's blocks that are done: zero between calls.
-bool have_counters(Context*, PluginStatus*);
-
 // Positions of a tile of `rows` (position, head) pairs.
 ORLOP_BOTH inline int32_t tile_positions(const AttentionArgs& a, int32_t rows) { return rows / (a.heads / a.kv.kv_heads); }
 

@@ -5,7 +5,7 @@
 
 namespace orlop::cuda {
 
-SplitPlan plan_split(Context* c, const AttentionArgs& a, int32_t least_rows, int32_t keys, PluginStatus* status) {
+SplitPlan plan_split(Context* c, const AttentionArgs& a, int32_t least_rows, int32_t keys) {
   const SplitPlan none{1, 0, 0};
   if (!c->may_wait || c->multiprocessors > most_blocks) return none;
   // The host knows the sum of the rows only: as many sequences as may be here, of equal length, the others one row each.
@@ -37,7 +37,7 @@ SplitPlan plan_split(Context* c, const AttentionArgs& a, int32_t least_rows, int
       plan = {n, positions, tiles};
     }
   }
-  if (plan.parts == 1 || !have_counters(c, status)) return none;
+  if (plan.parts == 1 || !c->attention_done) return none;
   const int64_t tiles = (a.rows + most * (plan.positions - 1)) / plan.positions;
   plan.tiles = std::min(std::max<int64_t>(tiles, 1) * a.kv.kv_heads, plan.tiles);
   return plan;

@@ -2,6 +2,7 @@
 // it has in the workspace and waits for the others; then each folds some of the rows, in the order of the blocks.
 // Nothing depends on which block is done first. A kernel has no more blocks than run at the same time.
 #pragma once
+#include "backend/cuda/attention_decode.h"
 #include "backend/cuda/attention_hopper_parts.cuh"
 #include "backend/cuda/hopper.cuh"
 
@@ -10,6 +11,9 @@ namespace orlop::cuda {
 constexpr int32_t most_parts = 32;
 constexpr int32_t most_blocks = 256;
 constexpr int32_t ended_at = 2048;  // counters of blocks that have ended, behind those of blocks that are done
+static_assert(most_blocks <= ended_at && ended_at + most_blocks <= most_records);
+// Two places of all blocks (Left) fit into what decode's records have (attention_workspace()).
+static_assert(2 * most_blocks * int64_t{query_rows} <= most_records * most_columns && attention_record(1) >= 1 + 2);
 
 namespace {
 
@@ -142,6 +146,6 @@ struct SplitPlan {
   Shape shape(size_t shared) const { return {dim3(static_cast<unsigned>(tiles * parts)), dim3(hopper_threads), shared}; }
 };
 // keys: of a tile.
-SplitPlan plan_split(Context*, const AttentionArgs&, int32_t least_rows, int32_t keys, PluginStatus*);
+SplitPlan plan_split(Context*, const AttentionArgs&, int32_t least_rows, int32_t keys);
 
 }  // namespace orlop::cuda

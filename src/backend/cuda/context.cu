@@ -61,6 +61,8 @@ void open(int32_t index, bool fast, Context** out, GpuInfo* info, PluginStatus* 
     }
     c->may_wait = fast && index < 64 && !waiting[index].exchange(true);
     if (c->may_wait && c->capability == 90) c->chain = make_chain_state(c->stream);
+    PluginStatus asked_again;  // whoever cannot do without it
+    have_counters(c, &asked_again);
   }
   std::snprintf(info->name, sizeof info->name, "%s", p.name);
   info->major = p.major;
