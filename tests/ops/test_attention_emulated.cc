@@ -19,20 +19,19 @@ void run(const DecodeArgs& a, const StoreArgs& s, int tiles) {
   const int together = std::max(1, a.shared_by);
   for (int y = 0; y < a.splits; ++y)
     for (int x = 0; x < tiles; ++x) {
-      EmulatedCluster own;
+      EmulatedCluster own(together * K::Folds::threads);
       std::vector<std::unique_ptr<EmulatedBlock>> blocks;
       for (int i = 0; i < together; ++i) {
         blocks.push_back(std::make_unique<EmulatedBlock>(K::shared, K::Folds::threads, static_cast<unsigned>(x * together + i)));
         std::memset(blocks.back()->memory.get(), 0xff, K::shared);
         own.blocks.push_back(blocks.back().get());
+        blocks.back()->cluster = &own;
       }
-      cluster = &own;
       std::vector<std::thread> running;
       for (int i = 0; i < together; ++i)
         for (int t = 0; t < K::Folds::threads; ++t)
           running.emplace_back([&, i, t] {
             block = own.blocks[static_cast<size_t>(i)];
-            own_rank = i;
             blockIdx = {block->number, static_cast<unsigned>(y)};
             threadIdx.x = static_cast<unsigned>(t);
             decode::attend<K>(a, s);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <new>
 
+#include "backend/cuda/few_codes.h"
 #include "backend/cuda/gemm.cuh"
 
 namespace orlop::cuda {
@@ -69,6 +70,45 @@ class Many {
       column += l.rows;
     }
     if (gated_) finish_columns(0, d_.part_n[0], &pieces_.piece[0]);
+    return true;
+  }
+
+  // Rows so few that reading the weights as they are bounds their products, on Hopper.
+  bool few(PluginStatus* status) const {
+    const Piece &first = pieces_.piece[0], &last = pieces_.piece[pieces_.count - 1];
+    if (a_.m > few_codes_rows || (gated_ && (first.codes != last.codes || first.tiled != last.tiled || first.zero != last.zero || first.sub != last.sub ||
+                                             first.has_min != last.has_min || pieces_.count > 2)))
+      return false;
+    const bool in_place = a_.narrow_x && !a_.norm_weight && !d_.k_map && d_.k % 8 == 0 && a_.x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(a_.x) % 16 == 0;
+    StreamArgs of[LinearDesc::max_parts];
+    const int count = gated_ ? 1 : pieces_.count;
+    int64_t column = 0;
+    for (int i = 0; i < count; ++i) {
+      const Piece& l = pieces_.piece[i];
+      of[i] = {.l = l,
+               .low = packed(l),
+               .high = packed(gated_ ? last : l),
+               .up_row = gated_ && pieces_.count == 1 ? d_.part_n[0] : 0,
+               .x = in_place ? static_cast<const void*>(a_.x) : x_,
+               .x_stride = in_place ? a_.x_stride : l.k_padded,
+               .out = a_.narrow_out ? reinterpret_cast<float*>(reinterpret_cast<__nv_bfloat16*>(a_.out) + column) : a_.out + column,
+               .out_stride = a_.out_stride,
+               .bias = a_.bias ? a_.bias + column : nullptr,
+               .up_bias = a_.bias && gated_ ? a_.bias + d_.part_n[0] : nullptr,
+               .n = gated_ ? d_.part_n[0] : l.rows,
+               .m = static_cast<int32_t>(a_.m),
+               .glu = static_cast<int32_t>(d_.glu),
+               .narrow_x = true,
+               .narrow_out = a_.narrow_out,
+               .accumulate = a_.accumulate};
+      if (!in_place) of[i].l.k = l.k_padded;  // as rows are made
+      if (!few_codes_possible(c_, of[i])) return false;
+      column += l.rows;
+    }
+    if (!in_place && !prepare_rows(c_, Elem::bf16, {.x = a_.x, .x_stride = a_.x_stride, .norm_weight = a_.norm_weight, .k_map = d_.k_map, .to = x_,
+                                                    .m = a_.m, .k = d_.k, .k_padded = first.k_padded, .eps = a_.norm_eps, .narrow = a_.narrow_x}))
+      return false;
+    for (int i = 0; i < count; ++i) few_codes(c_, of[i], status);
     return true;
   }
 
@@ -206,6 +246,7 @@ class Many {
 
 bool matmul_many(Context* c, const MatmulArgs& a, PluginStatus* status) try {
   if (!c->fast || a.m <= plain_rows || a.desc->compute == Compute::fp32) return false;
+  if (Many(c, nullptr, a).few(status)) return true;
   Products* p = products(c);
   return p && Many(c, p, a).run(status);
 } catch (const std::bad_alloc&) {

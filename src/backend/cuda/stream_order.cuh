@@ -14,20 +14,6 @@ constexpr int warps = 8, turn = 2, stream_threads = 32 * warps * turn;  // warps
 // What a unit's scales are: none beside the codes; one; one and a min; any number, with mins or without.
 enum class Scales { none, one, with_min, any };
 
-template <int bytes>
-__device__ inline void copy_later(unsigned char* to, const unsigned char* from) {
-  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  if constexpr (bytes == 16)
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
-  else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(bytes) : "memory");
-}
-__device__ inline void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int left>
-__device__ inline void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
-}
-
 struct Share {  // of k, in units
   int begin, end;
 };

@@ -60,16 +60,17 @@ class Meeting {
  public:
   explicit Meeting(int threads) : threads_(threads) {}
   int threads() const { return threads_; }
-  void arrive_and_wait() {
+  void arrive_and_wait() { wait(arrive()); }
+  int arrive() {  // what is to be waited for
     const int turn = turn_.load();
     if (there_.fetch_add(1) + 1 == threads_) {
       there_ = 0;
       turn_.fetch_add(1);
       turn_.notify_all();
-    } else {
-      turn_.wait(turn);
     }
+    return turn;
   }
+  void wait(int turn) { turn_.wait(turn); }
 
  private:
   const int threads_;
@@ -89,6 +90,13 @@ struct EmulatedBarrier {
   void settle() {
     if (pending == 0 && bytes == 0) phase ^= 1, pending = count;
   }
+};
+
+struct EmulatedBlock;
+struct EmulatedCluster {
+  explicit EmulatedCluster(int threads) : all(threads) {}
+  Meeting all;
+  std::vector<EmulatedBlock*> blocks;
 };
 
 struct EmulatedBlock {
@@ -111,6 +119,7 @@ struct EmulatedBlock {
   Meeting all;
   std::unique_ptr<unsigned char[], Free> memory;
   std::vector<std::unique_ptr<EmulatedWarp>> warps;
+  EmulatedCluster* cluster = nullptr;
   std::mutex mutex;  // guards what follows
   std::map<int, std::unique_ptr<Meeting>> groups;
   std::map<uint32_t, EmulatedBarrier> barriers;

@@ -26,4 +26,27 @@ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
   w.all.arrive_and_wait();
 }
 
+inline void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, const float (&c)[4]) {
+  std::copy_n(c, 4, d);
+  mma(d, a, b0, b1);
+}
+
+template <int bytes>
+void copy_later(unsigned char* to, const unsigned char* from) {
+  if (reinterpret_cast<uintptr_t>(from) % bytes || __cvta_generic_to_shared(to) % bytes || __cvta_generic_to_shared(to) + bytes > block->size) std::abort();
+  std::memcpy(to, from, bytes);
+}
+inline void close_copies() {}
+template <int>
+void wait_copies() {}
+
+inline void copy_later_if(bool there, unsigned char* to, const unsigned char* from) {
+  if (there)
+    copy_later<16>(to, from);
+  else
+    std::memset(to, 0, 16);
+}
+void barrier_arrive(uint32_t barrier);
+inline void arrive_with_copies(uint32_t barrier) { barrier_arrive(barrier); }
+
 }  // namespace orlop::cuda

@@ -1,0 +1,202 @@
+// Products of 9 to 64 rows with coded weights (backend/cuda/few_codes.cuh) on the processor, a thread for each of the
+// GPU's: every kind of code and scale, however k is shared. Sanitizers see every address.
+#include <cstdio>
+#include <thread>
+
+#include "backend/cuda/few_codes_plan.h"
+#include "backend/cuda/pack.h"
+#include "random_matrix.h"
+
+namespace orlop::test {
+namespace {
+
+using namespace orlop::cuda;
+using namespace orlop::cuda::few;
+
+// At a multiple of 128 bytes, as the GPU's.
+template <class T>
+class Memory {
+ public:
+  explicit Memory(int64_t n) : bytes_(new (std::align_val_t{128}) unsigned char[static_cast<size_t>(n) * sizeof(T)]) {}
+  T* get() const { return reinterpret_cast<T*>(bytes_.get()); }
+  T& operator[](size_t i) const { return get()[i]; }
+
+ private:
+  std::unique_ptr<unsigned char[], EmulatedBlock::Free> bytes_;
+};
+
+template <Codes codes, Scales scales, int columns>
+void run(const StreamArgs& a, int split, int along_k, int clusters, int phases, int most) {
+  constexpr int tiles = 2, few_warps = 8, threads = 32 * few_warps;
+  using S = Stage<codes, scales>;
+  const int rows = a.glu ? tiles * 8 : tiles * 16;
+  Plan p{};
+  p.tiles = tiles;
+  p.warps = few_warps;
+  p.split = split;
+  p.along_k = along_k;
+  p.clusters = clusters;
+  p.groups = static_cast<int>((a.n + rows - 1) / rows);
+  p.passes = (p.groups + clusters * (few_warps / along_k) - 1) / (clusters * (few_warps / along_k));
+  p.blocks = static_cast<int>(a.l.k_padded / block_k);
+  p.each = (p.blocks + split - 1) / split;
+  p.phases = phases;
+  p.slice = static_cast<int>(up((p.each + phases - 1) / phases, along_k));
+  const int bytes = lay_out(a, {0, nullptr, nullptr, codes, S::tiled, S::tile_bytes(a.l), S::group_sums(a.l), columns, x_pitch<codes, S::tiled>, {}, 0}, most, &p);
+  CHECK(bytes > 0 && bytes <= most);
+  gridDim.x = static_cast<unsigned>(split * clusters);
+  for (unsigned cluster = 0; cluster < static_cast<unsigned>(clusters); ++cluster) {  // one after another: they share nothing
+    EmulatedCluster together(split * threads);
+    std::vector<std::unique_ptr<EmulatedBlock>> of;
+    std::vector<std::thread> running;
+    for (int b = 0; b < split; ++b) {
+      of.push_back(std::make_unique<EmulatedBlock>(static_cast<size_t>(bytes), threads, cluster * static_cast<unsigned>(split) + static_cast<unsigned>(b)));
+      std::memset(of.back()->memory.get(), 0xff, static_cast<size_t>(bytes));  // NaN, of any type
+      of.back()->cluster = &together;
+      together.blocks.push_back(of.back().get());
+    }
+    for (const auto& b : of)
+      for (unsigned t = 0; t < threads; ++t)
+        running.emplace_back([&, own = b.get(), t] {
+          block = own;
+          blockIdx.x = own->number;
+          threadIdx.x = t;
+          products<codes, scales, tiles, columns, few_warps>(a, p);
+        });
+    for (std::thread& t : running) t.join();
+  }
+}
+
+template <Codes codes, Scales scales>
+void run(const StreamArgs& a, int split, int along_k, int clusters, int phases, int most) {
+  if (a.m > 32) return run<codes, scales, 8>(a, split, along_k, clusters, phases, most);
+  if (a.m > 16) return run<codes, scales, 4>(a, split, along_k, clusters, phases, most);
+  run<codes, scales, 2>(a, split, along_k, clusters, phases, most);
+}
+void run(const StreamArgs& a, int split, int along_k, int clusters, int phases, int most) {
+  const Piece& l = a.l;
+  if (l.codes == Codes::u4)
+    return l.sub > 1    ? run<Codes::u4, Scales::any>(a, split, along_k, clusters, phases, most)
+           : l.has_min ? run<Codes::u4, Scales::with_min>(a, split, along_k, clusters, phases, most)
+                       : run<Codes::u4, Scales::one>(a, split, along_k, clusters, phases, most);
+  if (l.codes == Codes::e4m3)
+    return !l.tiled ? run<Codes::e4m3, Scales::none>(a, split, along_k, clusters, phases, most) : run<Codes::e4m3, Scales::one>(a, split, along_k, clusters, phases, most);
+  return !l.tiled      ? run<Codes::i8, Scales::none>(a, split, along_k, clusters, phases, most)
+         : l.sub > 1   ? run<Codes::i8, Scales::any>(a, split, along_k, clusters, phases, most)
+         : l.has_min   ? run<Codes::i8, Scales::with_min>(a, split, along_k, clusters, phases, most)
+                       : run<Codes::i8, Scales::one>(a, split, along_k, clusters, phases, most);
+}
+
+struct Case {
+  FileType type;
+  int32_t group, m;
+  int64_t n, k;
+  Glu glu;
+  bool bias, narrow, add;
+  int split, along_k, clusters, phases, most;
+};
+
+void product(const Case& s) {
+  const bool gated = s.glu != Glu::none;
+  const RandomMatrix matrix(s.type, s.group, s.n, s.k, s.glu);
+  const LinearDesc& d = matrix.desc;
+  const Pieces pieces(d);
+  const Memory<unsigned char> memory(static_cast<int64_t>(cuda::linear_bytes(d)));
+  pack_tiles(d, matrix.source, 0, cuda::linear_tiles(d), [&](int64_t at, const void* from, size_t bytes) { std::memcpy(memory.get() + at, from, bytes); });
+
+  const int64_t x_stride = up(s.k, 8) + 8, out_stride = s.n + 3, all = gated ? 2 * s.n : s.n;
+  const Memory<uint16_t> x(s.m * x_stride);
+  for (int64_t i = 0; i < s.m * x_stride; ++i) x[static_cast<size_t>(i)] = i % x_stride < s.k ? f32_to_bf16(uniform(-1, 1)) : uint16_t{0x7fff};
+  const Memory<float> out(s.m * out_stride);
+  std::vector<float> start, bias;
+  for (int64_t i = 0; i < s.m * out_stride; ++i) start.push_back(uniform(-1, 1));
+  for (int64_t i = 0; i < all; ++i) bias.push_back(uniform(-1, 1));
+  std::memcpy(out.get(), start.data(), start.size() * 4);
+  StreamArgs a{};
+  a.l = pieces.piece[0];
+  a.low = memory.get() + a.l.begin;
+  a.high = memory.get() + pieces.piece[pieces.count - 1].begin;
+  a.up_row = gated && pieces.count == 1 ? s.n : 0;
+  a.x = x.get();
+  a.x_stride = x_stride;
+  a.out = out.get();
+  a.out_stride = out_stride;
+  a.bias = s.bias ? bias.data() : nullptr;
+  a.up_bias = s.bias && gated ? bias.data() + s.n : nullptr;
+  a.n = gated ? s.n : a.l.rows;
+  a.m = s.m;
+  a.glu = static_cast<int32_t>(s.glu);
+  a.narrow_x = true;
+  a.narrow_out = s.narrow;
+  a.accumulate = s.add;
+  run(a, s.split, s.along_k, s.clusters, s.phases, s.most);
+
+  double scale = 0, worst = 0;
+  bool others = true;
+  for (int64_t n = 0; n < s.n; ++n)
+    for (int r = 0; r < s.m; ++r) {
+      double v = matrix.output(n, [&](int64_t i) { return bf16_to_f32(x[static_cast<size_t>(r * x_stride + i)]); }, s.bias ? &bias : nullptr);
+      const auto at = static_cast<size_t>(r * out_stride + n);
+      if (s.add) v += double{start[at]};
+      double got = double{out[at]};
+      if (s.narrow) got = double{bf16_to_f32(reinterpret_cast<const uint16_t*>(out.get())[at])};
+      scale = std::max(scale, std::fabs(v));
+      const double off = std::fabs(got - v) - (s.narrow ? 0.004 * std::fabs(v) : 0.0);
+      if (!(off <= worst)) worst = off;
+    }
+  for (size_t i = 0; i < start.size(); ++i) {  // between the rows nothing is written
+    if (s.narrow) {
+      const auto* got = reinterpret_cast<const uint16_t*>(out.get());
+      const auto* before = reinterpret_cast<const uint16_t*>(start.data());
+      for (const size_t h : {i, i + start.size()})
+        if ((h >= start.size() || static_cast<int64_t>(h) % out_stride >= s.n) && got[h] != before[h]) others = false;
+    } else if (static_cast<int64_t>(i) % out_stride >= s.n && std::memcmp(&out[i], &start[i], 4)) {
+      others = false;
+    }
+  }
+  const bool good = worst <= 2e-5 * scale && others;
+  if (!good)
+    std::printf("  %s group %d, m %d, n %d, k %d, gate %d, split %d x %d: off by %g of %g\n", info(s.type).name, s.group, s.m, static_cast<int>(s.n), static_cast<int>(s.k), static_cast<int>(s.glu), s.split,
+                s.along_k, worst, scale);
+  CHECK(good);
+}
+
+TEST(every_kind_of_code) {
+  constexpr int all = 227 << 10;
+  const Case cases[] = {
+      {FileType::w4, 128, 9, 70, 304, Glu::none, true, false, true, 1, 2, 1, 1, all},
+      {FileType::w4, 128, 17, 33, 640, Glu::silu, true, true, false, 2, 4, 1, 1, all},
+      {FileType::w4z, 128, 16, 64, 384, Glu::none, false, false, false, 1, 4, 1, 1, all},
+      {FileType::w4, 32, 12, 40, 256, Glu::gelu_tanh, false, true, false, 1, 4, 1, 1, all},
+      {FileType::w8, 0, 9, 50, 400, Glu::silu, true, false, true, 2, 2, 1, 1, all},
+      {FileType::w8, 128, 20, 32, 296, Glu::none, true, false, false, 1, 8, 1, 1, all},
+      {FileType::w8z, 64, 10, 48, 256, Glu::none, true, false, false, 1, 2, 2, 1, all},
+      {FileType::f8, 0, 10, 40, 136, Glu::none, false, false, false, 1, 2, 1, 1, all},
+      {FileType::f8, 128, 9, 32, 256, Glu::none, false, false, true, 2, 1, 1, 1, all},
+      {FileType::q4_k, 0, 9, 48, 512, Glu::silu, false, false, false, 1, 4, 1, 1, all},
+      {FileType::q6_k, 0, 9, 32, 256, Glu::none, false, false, false, 1, 2, 1, 1, all},
+      {FileType::q8_0, 0, 11, 16, 256, Glu::none, false, false, false, 2, 2, 1, 1, all},
+  };
+  for (const Case& s : cases) product(s);
+}
+
+// Several passes; slices of activations; blocks and warps that have no part of k; rings of two stages.
+TEST(however_work_is_shared) {
+  const Case cases[] = {
+      {FileType::w4, 128, 33, 96, 256, Glu::none, true, false, false, 1, 8, 1, 1, 227 << 10},
+      {FileType::w4, 128, 9, 200, 384, Glu::silu, true, true, false, 2, 8, 2, 1, 227 << 10},
+      {FileType::w4, 128, 10, 150, 1024, Glu::none, true, false, false, 3, 3, 2, 1, 227 << 10},
+      {FileType::w8, 0, 9, 130, 640, Glu::none, true, false, true, 4, 4, 1, 1, 100 << 10},
+      {FileType::w8, 0, 9, 130, 640, Glu::none, true, false, true, 2, 8, 1, 2, 150 << 10},
+      {FileType::w4, 128, 9, 50, 1000, Glu::none, true, false, true, 1, 2, 1, 3, 227 << 10},
+      {FileType::w8, 0, 17, 70, 904, Glu::silu, false, false, true, 2, 4, 1, 2, 227 << 10},
+      {FileType::w4z, 32, 10, 300, 640, Glu::none, false, false, false, 1, 4, 1, 2, 227 << 10},
+      {FileType::w4, 128, 9, 60, 128, Glu::none, true, false, true, 2, 2, 1, 1, 60 << 10},
+  };
+  for (const Case& s : cases) product(s);
+}
+
+}  // namespace
+}  // namespace orlop::test
+
+int main(int count, char** values) { return orlop::test::test_main(count, values); }
