@@ -1,12 +1,13 @@
 // Products of 9 to 64 rows of activations with coded weights on Hopper, where reading the weights takes about as long as
-// the tensor cores do. Weights come to shared memory as they are, become exact bf16 in registers and meet the activations in m16n8k16 products; scales are applied to the sums of what shares
-// one. Of 4 bits 128 + code is multiplied, which takes one instruction to make; the sum of a group's activations takes
-// the 128 off again, as it applies zero points and mins.
+// the tensor cores do. Weights come to shared memory as they are, become exact bf16 in registers and meet the activations
+// in m16n8k16 products; scales are applied to the sums of what shares one. Of 4 bits 128 + code is multiplied, which takes
+// one instruction to make; the sum of a group's activations takes the 128 off again, as it applies zero points and mins.
 //
 // The blocks of a cluster share k. A block keeps its part of all activations in shared memory from beginning to end, or,
-// where it is too large for that, a slice of it and the next one. Each of its warps goes by itself through groups of tiles of weights (16 rows each), which come through a ring of its own:
-// no warp waits for another before sums are added. Warps may share k, too. What they leave is added up in order, an
-// equal part of it by each block of the cluster, while the next groups are under way. Only code for sm_90a may run it.
+// where it is too large for that, a slice of it and the next one. Each of its warps goes by itself through groups of tiles
+// of weights (16 rows each), which come through a ring of its own: no warp waits for another before sums are added. Warps
+// may share k, too. What they leave is added up in order, an equal part of it by each block of the cluster. Only code for
+// sm_90a may run it.
 #pragma once
 #include "backend/cuda/cluster.cuh"
 #include "backend/cuda/hopper.cuh"
@@ -56,7 +57,6 @@ constexpr int sums_pitch(int tiles) { return 16 * tiles + 4; }
 template <int few_warps, int tiles, int columns>
 constexpr bool beside = few_warps == 8 && tiles == 2 && columns <= 4;
 
-#define FEW_TIME(i)
 template <Codes codes, Scales scales, int tiles, int columns, int few_warps>
 __global__ void __launch_bounds__(32 * few_warps, beside<few_warps, tiles, columns> ? 2 : 1) products(const __grid_constant__ StreamArgs a, const __grid_constant__ Plan p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -76,7 +76,6 @@ __global__ void __launch_bounds__(32 * few_warps, beside<few_warps, tiles, colum
   const uint32_t arrived = shared_address(shared + p.barriers_at);  // chunks of activations
   const uint32_t ready = S::groups ? arrived + 8 * 2 * most_chunks : arrived;  // and their groups' sums
 
-  FEW_TIME(0);
   // ---- weights on their way
   const auto tile_at = [&](int group, int t) {  // gated: of gate, then of up
     const bool second = gated && t >= half;
@@ -180,13 +179,10 @@ __global__ void __launch_bounds__(32 * few_warps, beside<few_warps, tiles, colum
     }
   };
   __syncthreads();
-  FEW_TIME(1);
   wait_inputs();
   let_next_start();
-  FEW_TIME(2);
   load(0);
   if constexpr (S::groups) add_up(0);
-  FEW_TIME(3);
 
   // ---- a pass's sums, added up
   const int pass_rows = (gated ? half : tiles) * 16;
@@ -429,11 +425,8 @@ __global__ void __launch_bounds__(32 * few_warps, beside<few_warps, tiles, colum
         for (int e = 0; e < 4; ++e)
           if (const int column = 8 * c + 2 * j + e % 2; column < m) to[column * pitch_w + 16 * t + 8 * (e / 2) + g] = total[t][c][e];
     cluster_arrive();
-    FEW_TIME(4);
     cluster_wait();
-    FEW_TIME(5);
     finish(pass);
-    FEW_TIME(6);
     if (p.split > 1 || pass + 1 < p.passes) cluster_arrive();
   }
   if (p.split > 1) cluster_wait();  // nobody leaves while others read its sums

@@ -1,9 +1,6 @@
 // How few_codes() shares a product among blocks and warps. Plain arithmetic, on the host.
 #pragma once
 #include <algorithm>
-#include <array>
-#include <map>
-#include <vector>
 
 #include "backend/cuda/few_codes.cuh"
 
