@@ -66,9 +66,9 @@ void run(const std::vector<StreamArgs>& ops, ChainState* state, unsigned blocks,
   size_t shared = 0;
   for (const StreamArgs& a : ops) {
     if (&a == &ops[0])
-      c.op[0] = {a, -1, 0}, c.count = 1;
+      c.op[0] = {a, -1, 0, nullptr}, c.count = 1;
     else
-      CHECK(follow(c, {a, -1, 0}));
+      CHECK(follow(c, {a, -1, 0, nullptr}));
     shared = std::max(shared, static_cast<size_t>(S::besides(a.m) + Input<codes, scales>::bytes(a) + most * S::stage_bytes(a.l)));
   }
   constexpr int all = threads + 32 + 32 * finishers;

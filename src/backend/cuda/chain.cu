@@ -15,7 +15,7 @@ bool run(Context* c, const StreamArgs& a) {
   chain.count = 1;
   chain.stages = stages;
   chain.state = c->chain;
-  chain.op[0] = {a, -1, 0};
+  chain.op[0] = {a, -1, 0, nullptr};
   const size_t shared = static_cast<size_t>(beside + stages * S::stage_bytes(a.l));
   const auto join = [](void* before, const void* given) {
     auto& b = *static_cast<Chain*>(before);
