@@ -7,10 +7,9 @@ namespace {
 __global__ void __launch_bounds__(256) probe() {}
 
 bool run(Context* c, const StreamArgs& a, bool go) {
-  // Above, and where a unit of k has several scales, mixed() is as fast.
   const auto odd = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 != 0; };
   if (!c->fast || c->capability != 90 || a.m <= plain_rows || a.m > few_codes_rows || !a.narrow_x || a.norm_weight || a.k_map || a.l.k % 8 ||
-      a.x_stride % 8 || odd(a.x) || (a.l.tiled && (a.l.sub > 1 || a.m > 32)) || (a.accumulate && a.narrow_out) || a.up_row % tile_rows)
+      a.x_stride % 8 || odd(a.x) || (a.accumulate && a.narrow_out) || a.up_row % tile_rows)
     return false;
   switch (a.l.codes) {
     case Codes::u4:
