@@ -76,7 +76,7 @@ void check_at_once(const Shape& s, const std::vector<Rows>& qkv, const Extras& e
   for (const Step& step : steps) {
     size_t rows = 0;
     for (const Part& part : step) rows += static_cast<size_t>(part.rows);
-    expected += rows == step.size();
+    expected += rows == step.size() && rows <= 32;  // of more, attention stores none (attention.cu)
   }
   if (extras.half || !extras.q_norm.empty()) CHECK(at_once == expected && apart == 0);
   bool same = pages == want_pages;

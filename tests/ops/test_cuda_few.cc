@@ -30,6 +30,7 @@ void check(const Shape& s, const Way& way) {
   const int64_t most = 140, n = l.desc.n();
   const Inputs all = random_inputs(s, way, 0, most);
   for (const int64_t m : {9, 15, 16, 17, 31, 32, 33, 48, 64, 65, 96, 97, 128, 129}) {
+    if (is_short() && m % 16 != 1) continue;
     const int64_t begin = pick(0, most - m);
     const std::vector<float> want = wide(product(gpu(), l, all, way, begin, m), way.narrow_out, n, m);
     const std::vector<float> first = product(fast(), l, all, way, begin, m), got = wide(first, way.narrow_out, n, m);

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "backend/cpu/ops.h"
+#include "backend/cuda/layout.h"
 #include "base/half.h"
 #include "gpu_rig.h"
 #include "random_matrix.h"
@@ -64,8 +65,10 @@ void product(const Case& s) {
       const double off = std::fabs(want - have) - (s.narrow_out ? 0.004 * std::fabs(want) : 0.0);
       if (!(off <= worst)) worst = off;
     }
-  // A normed value may be rounded to its other neighbour.
-  const bool close = worst <= (s.norm ? 1e-3 : 2e-5) * scale;
+  // A normed value may be rounded to its other neighbour; where others are faster (few_codes_pays()), weights are rounded, too.
+  const orlop::cuda::Piece piece = orlop::cuda::piece_of(l.desc, 0, 0);
+  const bool exact = !piece.tiled || (s.m <= 32 && piece.sub == 1 && !piece.has_min);
+  const bool close = worst <= (!exact ? 5e-3 : s.norm ? 1e-3 : 2e-5) * scale;
   if (!close)
     std::printf("%s group %d, m %d, n %d, k %d, gate %d: off by %g of %g\n", info(s.type).name, s.group, static_cast<int>(s.m), static_cast<int>(s.n), static_cast<int>(s.k), static_cast<int>(s.glu), worst,
                 scale);

@@ -20,6 +20,9 @@ int32_t many_rows(const Context* c, const AttentionArgs& a) {
   return shared ? std::max(4, 16 / (a.heads / a.kv.kv_heads)) : 16;
 }
 
+// Of more rows, blocks come in several turns, each of which would wait for what a kernel of its own does beside the others.
+constexpr int32_t stored_rows = 32;
+
 // exactly: in the order of sums that prefill() has in deterministic mode.
 void decode(Context* c, const AttentionArgs& a, int32_t too_many, bool exactly, PluginStatus* status) {
   const KvLayout l(a.kv);
@@ -68,7 +71,7 @@ void decode(Context* c, const AttentionArgs& a, int32_t too_many, bool exactly, 
   const auto x = static_cast<unsigned>(p.blocks * std::max(1, p.shared_by)), y = static_cast<unsigned>(p.splits);
   if (exactly) return decode_exactly(c, a.kv, d, x, y, status);
   StoreArgs s{};  // of rows that kv_store has just put: one kernel less to wait for
-  const bool stores = single && reinterpret_cast<uintptr_t>(a.q) % 16 == 0 && take_store(c, a, &s);
+  const bool stores = single && a.rows <= stored_rows && reinterpret_cast<uintptr_t>(a.q) % 16 == 0 && take_store(c, a, &s);
   bool done = false;
   switch (a.kv.type) {
     case KvType::bf16:

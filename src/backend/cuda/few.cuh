@@ -5,7 +5,7 @@
 
 namespace orlop::cuda {
 
-constexpr int64_t few_hopper_rows = 32;  // at most, of bf16 weights; a library is faster with more
+constexpr int64_t few_hopper_rows = 16;  // at most, of bf16 weights; a library is faster with more
 
 // Whether products of m rows with such weights are taken; a.x then comes as rows of bf16 that fixed_takes(), without norm
 // and map.

@@ -1,4 +1,4 @@
-// Products of up to 32 rows of activations with bf16 weights. Weights are the left operand, whose rows of 64 fill a
+// Products of up to 16 rows of activations with bf16 weights. Weights are the left operand, whose rows of 64 fill a
 // warpgroup product (wgmma), activations the right one, as few columns as there are: both from shared memory, where a
 // warp brings them by tensor maps into a ring of stages.
 //
@@ -15,11 +15,11 @@ namespace {
 constexpr int threads = consumers + 32;  // one warp copies
 constexpr int sums_barrier = 1;          // of the consumers
 
-constexpr int x_rows = few_hopper_rows;  // of activations
+constexpr int x_rows = 32;  // of activations, zeros beyond those that are there
 constexpr int w_bytes = fixed_tile_w * step_k * 2, x_bytes = x_rows * step_k * 2, stage_bytes = w_bytes + x_bytes;
 constexpr int stages = 110 * 1024 / stage_bytes;
 constexpr size_t shared_bytes = 1024 + stages * stage_bytes + 16 * stages;  // sums come where the ring was
-static_assert(x_rows * fixed_pitch * 4 <= stages * stage_bytes && fixed_tile_w == 64 * groups);
+static_assert(x_rows >= few_hopper_rows && x_rows * fixed_pitch * 4 <= stages * stage_bytes && fixed_tile_w == 64 * groups);
 
 struct Args {
   StreamArgs a;
