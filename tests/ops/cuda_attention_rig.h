@@ -272,4 +272,14 @@ inline bool close(const Shape& s, const Rows& got, const Rows& want, int from_ro
   return good;
 }
 
+inline int attention_test_main(int count, char** values) {
+  try {
+    gpu(true);
+  } catch (const Error& e) {
+    std::printf("%s\n", e.what());
+    return 77;
+  }
+  return test_main(count, values);
+}
+
 }  // namespace orlop::test

@@ -15,6 +15,11 @@ struct Shape {
   bool gated;
 };
 
+// Every format that kernels know, and its group.
+inline constexpr std::pair<FileType, int32_t> formats[] = {{FileType::bf16, 0}, {FileType::q4_0, 0}, {FileType::q4_k, 0}, {FileType::q2_k, 0}, {FileType::q3_k, 0}, {FileType::q6_k, 0},
+                                                       {FileType::q8_0, 0}, {FileType::q5_1, 0}, {FileType::f8, 0}, {FileType::f8, 128}, {FileType::w4, 128}, {FileType::w4, 0},
+                                                       {FileType::w4z, 32}, {FileType::w8, 0}, {FileType::w8, 64}, {FileType::w8z, 128}};
+
 // Packed for the GPU; gate and up are as many rows each.
 struct Matrix {
   LinearDesc desc;
@@ -54,6 +59,12 @@ struct Matrix {
 struct Way {
   bool narrow_x, narrow_out, accumulate, bias, norm;
 };
+
+// The i-th of a test's ways to ask for such a product.
+inline Way way_at(int i, const Shape& s) {
+  const bool narrow_out = s.gated && i % 3 == 0, norm = i % 4 == 1;
+  return {.narrow_x = !norm && i % 2 == 0, .narrow_out = narrow_out, .accumulate = !narrow_out && i % 5 == 0, .bias = i % 3 == 1, .norm = norm};
+}
 
 struct Inputs {
   std::vector<float> x, start, bias, weight;

@@ -171,12 +171,4 @@ TEST(cuda_split_hostile_values) {
 }  // namespace
 }  // namespace orlop::test
 
-int main(int count, char** values) {
-  try {
-    orlop::test::gpu(true);
-  } catch (const orlop::Error& e) {
-    std::printf("%s\n", e.what());
-    return 77;
-  }
-  return orlop::test::test_main(count, values);
-}
+int main(int count, char** values) { return orlop::test::attention_test_main(count, values); }

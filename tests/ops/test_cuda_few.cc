@@ -53,17 +53,9 @@ void check(const Shape& s, const Way& way) {
   }
 }
 
-Way way_at(int i, const Shape& s) {
-  const bool narrow_out = s.gated && i % 3 == 0, norm = i % 4 == 1;
-  return {.narrow_x = !norm && i % 2 == 0, .narrow_out = narrow_out, .accumulate = !narrow_out && i % 5 == 0, .bias = i % 3 == 1, .norm = norm};
-}
-
 TEST(some_rows_of_every_format) {
-  const std::pair<FileType, int32_t> types[] = {{FileType::bf16, 0}, {FileType::q4_0, 0}, {FileType::q4_k, 0}, {FileType::q2_k, 0}, {FileType::q3_k, 0}, {FileType::q6_k, 0},
-                                                {FileType::q8_0, 0}, {FileType::q5_1, 0}, {FileType::f8, 0}, {FileType::f8, 128}, {FileType::w4, 128}, {FileType::w4, 0},
-                                                {FileType::w4z, 32}, {FileType::w8, 0}, {FileType::w8, 64}, {FileType::w8z, 128}};
   int i = 0;
-  for (const auto& [type, group] : types)
+  for (const auto& [type, group] : formats)
     for (const int64_t k : {int64_t{256} * pick(1, 3), int64_t{4096}}) {
       const Shape s{type, group, i % 2 ? pick(1, 400) : 16 * pick(1, 40), k, i % 3 == 1};
       check(s, way_at(i, s));
