@@ -196,6 +196,43 @@ TEST(however_work_is_shared) {
   for (const Case& s : cases) product(s);
 }
 
+// What is planned for large matrices: where slices of activations come again, each has a half of its own.
+template <Codes codes, Scales scales>
+void check_plans(FileType type, int32_t group) {
+  using S = Stage<codes, scales>;
+  int planned = 0, sliced = 0;
+  for (const auto& [n, k, gated] : {std::tuple{21504, 5376, true}, {8192, 29568, false}, {25600, 5120, true}, {128256, 4096, false}, {14336, 4096, true}, {4096, 14336, false}})
+    for (int m = 9; m <= 64; ++m) {
+      LinearDesc d;
+      d.k = k;
+      d.part_count = 1;
+      d.type[0] = type;
+      d.group[0] = group;
+      d.part_n[0] = gated ? 2 * n : n;
+      StreamArgs a{};
+      a.l = piece_of(d, 0, 0);
+      a.n = n;
+      a.m = m;
+      a.glu = static_cast<int32_t>(gated ? Glu::silu : Glu::none);
+      const Room room{227 << 10, [](const void*, int blocks) { return blocks == 8 ? 15 : blocks == 4 ? 30 : 132 / blocks; }, nullptr, codes, S::tiled, S::tile_bytes(a.l), S::group_sums(a.l),
+                      m > 32 ? 8 : m > 16 ? 4 : 2, x_pitch<codes, S::tiled>, {{2, 8}, {4, 8}, {2, 16}}, m > 32 ? 1 : 3};
+      Plan p{};
+      size_t shared = 0;
+      if (!plan(a, room, &p, &shared)) continue;
+      ++planned;
+      sliced += p.phases > 1 && p.passes > 1;
+      CHECK(p.phases <= 2 || p.passes == 1);
+      CHECK(shared <= size_t{227} << 10);
+    }
+  std::printf("  %s: %d planned, %d of them in slices that come again\n", info(type).name, planned, sliced);
+  CHECK(planned > 0);
+}
+
+TEST(plans_of_large_matrices) {
+  check_plans<Codes::i8, Scales::none>(FileType::w8, 0);
+  check_plans<Codes::u4, Scales::one>(FileType::w4, 128);
+}
+
 }  // namespace
 }  // namespace orlop::test
 

@@ -95,6 +95,8 @@ inline bool plan(const StreamArgs& a, const Room& r, Plan* best, size_t* shared)
           p.groups = static_cast<int>((a.n + rows - 1) / rows);
           p.clusters = std::min(r.clusters(r.of, split), p.groups);
           p.passes = (p.groups + p.clusters * at_once - 1) / (p.clusters * at_once);
+          // A half of x would have slices of different lengths by turns, and barriers of chunks count turns.
+          if (phases > 2 && p.passes > 1) continue;
           // All that there is; or as much as leaves room for the next kernel's block beside this one's.
           const bool beside = p.warps == 8 && p.tiles == 2 && r.columns <= 4;
           for (const int most : {r.shared, beside ? r.shared / 2 - 1024 : 0}) {
