@@ -31,7 +31,7 @@ double time_of(const Exec& e, int heads, KvDesc kv, const Case& c) {
   const int context = c.past + c.rows, each = (context + kv.page_tokens - 1) / kv.page_tokens, pages = each * c.sequences, rows = c.rows * c.sequences;
   const int row = (heads + 2 * kv.kv_heads) * kv.head_dim, width = heads * kv.head_dim;
   const size_t pool = k.kv_page_bytes(kv) * static_cast<size_t>(pages);
-  const int pools = static_cast<int>(std::clamp<size_t>((size_t{200} << 20) / pool + 1, 2, 32));
+  const int pools = static_cast<int>(std::max<size_t>((size_t{200} << 20) / pool + 1, 2));
   const DeviceBuffer cache(device, pool * static_cast<size_t>(pools)), tails(device, k.kv_tail_bytes(kv) * static_cast<size_t>(c.sequences) + 64),
       qkv(device, size_t{4} * static_cast<size_t>(row) * static_cast<size_t>(rows)), out(device, size_t{4} * static_cast<size_t>(width) * static_cast<size_t>(rows)),
       work(device, k.attention_workspace(kv, heads, rows, context));
@@ -94,6 +94,10 @@ double time_of(const Exec& e, int heads, KvDesc kv, const Case& c) {
 
 int main(int count, char** values) try {
   const auto number = [&](int i, int otherwise) { return count > i ? std::atoi(values[i]) : otherwise; };
+  if (count > 5 && std::strcmp(values[5], "fast") && std::strcmp(values[5], "deterministic")) {
+    std::printf("%s is neither fast nor deterministic\n", values[5]);
+    return 2;
+  }
   const int heads = number(1, 32), kv_heads = number(2, 8), dim = number(3, 128), page = number(4, 16);
   const Case cases[] = {{1, 4096, 0, 0}, {1, 16384, 0, 0}, {8, 512, 0, 0}, {32, 128, 0, 0}, {1, 512, 8192, 0}, {1, 4096, 0, 1024},
                         {1, 16, 4000, 0}, {1, 40, 4000, 0},  {1, 128, 4000, 0}, {4, 16, 4000, 0},  {4, 64, 4000, 0},   {1, 40, 16000, 0}, {1, 40, 500, 0}};

@@ -107,7 +107,8 @@ struct RopeTableArgs {
 };
 
 // One sequence's rows in a ragged batch: rows [row_begin, row_begin + rows) stand at positions
-// [pos_begin, pos_begin + rows); its pages are page_table[page_begin ...].
+// [pos_begin, pos_begin + rows); its pages are page_table[page_begin ...]. A batch of as many rows as sequences has one of
+// each. What stands before pos_begin was stored in an earlier step: no other sequence of the batch stores it.
 struct AttentionSeq {
   int32_t row_begin, rows;
   int32_t pos_begin;

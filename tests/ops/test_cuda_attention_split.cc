@@ -111,7 +111,7 @@ TEST(cuda_long_prompts_are_split) {
 }
 
 // Groups of many heads, tiles of few positions; key heads enough that tiles wait for each other; contexts shorter
-// than a cluster has blocks.
+// than there are blocks for their keys.
 TEST(cuda_split_corners) {
   Random random(12);
   struct Corner {

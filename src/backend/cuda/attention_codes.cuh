@@ -167,7 +167,7 @@ namespace {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 // What the four warps of the first warpgroup do for coded keys and values: each unpacks 16 tokens of a tile, which
-// it has fetched while it unpacked those before. first_of_block: what begins a tile of queries, one warp.
+// it has fetched while it unpacked those before. begin: what begins a tile of queries, one warp.
 template <bool Int8, int Dims, int Keys, int Stages, class P, bool Split, class Begin>
 __device__ inline void produce_codes(const AttentionArgs& a, const KvLayout& layout, uint32_t base, uint32_t barriers, int32_t positions,
                                      int32_t least_rows, int32_t parts, const Begin& begin) {

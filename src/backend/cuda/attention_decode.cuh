@@ -3,7 +3,7 @@
 // long contexts are split into chunks, one a block, folded by the last block that is done (online softmax:
 // Milakov and Gimelshein 2018; the split: Dao et al. 2023, flash decoding).
 //
-// A warp walks units of 16 tokens, every fourth one of its chunk, by itself: cp.async brings them into its own
+// A warp walks units of 16 tokens, every fourth one of its chunk (whole: eighth), by itself: cp.async brings them into its own
 // ring in shared memory. Products are turned around, so that few queries waste little: scores [tokens, queries] =
 // keys [tokens, dims] (left operand) x queries; outputs [dims, queries] = values turned [dims, tokens] x weights,
 // which movmatrix brings from the one's result layout to the other's operand layout.
