@@ -3,13 +3,16 @@
 //   bench_throughput MODEL THREADS [MORE [OPTION=VALUE...]]
 // MORE: further keys of the configuration, such as '"quant":"iq","quant_bits":8,"compute":"a8"'.
 // Options: prefill=512 (tokens of the prompt; 0: none), batches=1,4,8,16,32, prompt=16 (tokens of each before it
-// decodes), tokens=48 (that are timed of each), rounds=3 (of which the median counts; a best far from it is noise),
-// prefix=0 (tokens of a prompt that is cached but for 1 %).
+// decodes), tokens=48 (that are timed of each), rounds=3 (of which the median counts; least and most tell the noise),
+// prefix=0 (tokens of a prompt that is cached but for 1 %), again=0 (engines that are opened and closed before: what the
+// first one of a process waits for is there then, such as a GPU's driver).
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -39,13 +42,54 @@ double seconds(const orlop::Engine& engine, int batch, int prompt, std::uint32_t
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+// What all of them have drawn, and when the last of it was: between two steps, so that no sequence is ahead of others.
+struct Drawn {
+  std::uint64_t least = 0, all = 0;
+  std::int64_t last_ns = 0;
+};
+Drawn drawn(const std::vector<orlop::Request>& requests) {
+  const auto look = [&] {
+    Drawn d;
+    d.least = UINT64_MAX;
+    for (const orlop::Request& r : requests) {
+      const orlop_request_info i = r.info().value();
+      d.least = std::min(d.least, i.generated_tokens);
+      d.all += i.generated_tokens;
+      d.last_ns = std::max(d.last_ns, i.last_token_ns);
+    }
+    return d;
+  };
+  for (Drawn before = look();;) {
+    const Drawn now = look();
+    if (now.all == before.all && now.last_ns == before.last_ns) return now;
+    before = now;
+  }
+}
+
+// Tokens a second while all of a batch decode: from when each has its first token until each has `tokens` more. Prompts
+// are not in it, and nobody is done before.
+double decode_rate(const orlop::Engine& engine, int batch, int prompt, std::uint32_t tokens, int seed) {
+  constexpr std::uint32_t ahead = 256;  // at most, of the first over the last, while prompts are computed
+  std::vector<orlop::Request> all;
+  for (int i = 0; i < batch; ++i) all.push_back(engine.generate(request(prompt, seed + i, tokens + ahead)).value());
+  const auto until = [&](std::uint64_t least) {
+    Drawn d;
+    while ((d = drawn(all)).least < least) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    return d;
+  };
+  const Drawn begin = until(1), end = until(begin.least + tokens);
+  for (orlop::Request& r : all) r.cancel();
+  for (orlop::Request& r : all) (void)r.read();  // until it has ended
+  return static_cast<double>(end.all - begin.all) / (static_cast<double>(end.last_ns - begin.last_ns) * 1e-9);
+}
+
 double median(std::vector<double> v) {
   std::sort(v.begin(), v.end());
   return v[v.size() / 2];
 }
 
 struct Options {
-  int prefill = 512, prompt = 16, tokens = 48, rounds = 3, prefix = 0;
+  int prefill = 512, prompt = 16, tokens = 48, rounds = 3, prefix = 0, again = 0;
   std::vector<int> batches = {1, 4, 8, 16, 32};
 };
 
@@ -63,7 +107,7 @@ bool read_option(Options& o, const std::string& text) {
     return true;
   }
   for (const auto& [known, place] : {std::pair{"prefill", &o.prefill}, {"prompt", &o.prompt}, {"tokens", &o.tokens},
-                                     {"rounds", &o.rounds}, {"prefix", &o.prefix}})
+                                     {"rounds", &o.rounds}, {"prefix", &o.prefix}, {"again", &o.again}})
     if (name == known) {
       *place = std::atoi(value.c_str());
       return true;
@@ -95,16 +139,21 @@ int main(int argc, char** argv) {
   if (more.find("\"kv_bytes\"") == std::string::npos && more.find("\"kv_fraction\"") == std::string::npos) json += ",\"kv_bytes\":1500000000";
   if (more.find("\"step_tokens\"") == std::string::npos) json += ",\"step_tokens\":2048";
   json += (more.empty() ? "" : "," + more) + "}";
-  const auto begin = std::chrono::steady_clock::now();
-  auto made = orlop::Engine::create(json);
-  if (!made) {
-    std::fprintf(stderr, "%s\n", made.error().message.c_str());
-    return 1;
+  std::optional<orlop::Engine> opened;
+  for (int i = 0; i <= o.again; ++i) {
+    opened.reset();
+    const auto begin = std::chrono::steady_clock::now();
+    auto made = orlop::Engine::create(json);
+    if (!made) {
+      std::fprintf(stderr, "%s\n", made.error().message.c_str());
+      return 1;
+    }
+    opened = std::move(made).value();
+    const double loaded = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double first = seconds(*opened, 1, 16, 1, 5);
+    std::printf("loaded in %.0f ms, first token %.0f ms later;", loaded * 1e3, first * 1e3);
   }
-  const orlop::Engine engine = std::move(made).value();
-  const double loaded = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const double first = seconds(engine, 1, 16, 1, 5);
-  std::printf("loaded in %.0f ms, first token %.0f ms later;", loaded * 1e3, first * 1e3);
+  const orlop::Engine& engine = *opened;
   if (o.prefill) {
     std::vector<double> all;
     for (int i = 0; i < o.rounds + 2; ++i) all.push_back(seconds(engine, 1, o.prefill, 1, 100 * (i + 1)));
@@ -121,11 +170,8 @@ int main(int argc, char** argv) {
   int seed = 10000;
   for (const int batch : o.batches) {
     std::vector<double> all;
-    for (int i = 0; i < o.rounds; ++i, seed += 2 * batch) {
-      const double few = seconds(engine, batch, o.prompt, 4, seed), many = seconds(engine, batch, o.prompt, static_cast<std::uint32_t>(o.tokens + 4), seed + batch);
-      all.push_back((many - few) / o.tokens);
-    }
-    std::printf("  decode %d: %.1f (best %.1f)", batch, batch / median(all), batch / *std::min_element(all.begin(), all.end()));
+    for (int i = 0; i < o.rounds; ++i, seed += batch) all.push_back(decode_rate(engine, batch, o.prompt, static_cast<std::uint32_t>(o.tokens), seed));
+    std::printf("  decode %d: %.1f (%.1f to %.1f)", batch, median(all), *std::min_element(all.begin(), all.end()), *std::max_element(all.begin(), all.end()));
     std::fflush(stdout);
   }
   std::puts("");

@@ -13,7 +13,7 @@
 #   traffic    clients that submit, cancel, read slowly or leave, for SECONDS (60); no page is lost
 #   lost       a GPU that is lost under an engine
 #   api        the C API on the GPU
-#   load       what the parts of loading take alone (load.cu), then an 8B model to its first token
+#   load       what the parts of loading take alone (load.cu), then an 8B model to its first token, and to the same once more in that process
 #   pages      what pages of the host tier cost the steps beside them
 #   idle       how much of the time the GPU has no step: an 8B model, 450 short requests at once
 #   time       tokens a second of models of real shape with random weights (make_llama.py): fast, then deterministic
@@ -87,8 +87,8 @@ for part in "$@"; do
       SHOWN=60 try 120 "$build/tests/ops/bench_cuda_load" "$(model_of 8b)/model.safetensors" 8
       for more in '' ',"quant":"iq","quant_bits":4,"quant_group_size":128'; do
         echo "8b ${more:+as int4 g128}:"
-        for again in 1 2; do
-          try 200 "$build/tests/api/bench_throughput" "$(model_of 8b)" 0 "\"device\":\"cuda\",\"deterministic\":false$more" prefill=0 batches=
+        for process in 1 2; do
+          try 200 "$build/tests/api/bench_throughput" "$(model_of 8b)" 0 "\"device\":\"cuda\",\"deterministic\":false$more" prefill=0 batches= again=1
         done
       done
       ;;
@@ -104,7 +104,7 @@ for part in "$@"; do
             [ $format = int4 ] && more="$more,\"quant\":\"iq\",\"quant_bits\":4,\"quant_group_size\":128,\"quant_symmetric\":true"
             [ $format = fp8 ] && more="$more,\"compute\":\"a8\""
             echo "$kind $format, deterministic $fixed:"
-            try 300 "$build/tests/api/bench_throughput" "$model" 0 "$more" prefill=4096 prefix=4000 batches=1,16,32,128,256 prompt=128 tokens=124
+            try 300 "$build/tests/api/bench_throughput" "$model" 0 "$more" prefill=4096 prefix=4000 batches=1,16,32,128,256 prompt=128 tokens=124 rounds=5
           done
         done
       done
