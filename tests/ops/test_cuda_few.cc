@@ -70,9 +70,9 @@ TEST(some_rows_of_bf16) {
   }
 }
 
-TEST(some_rows_of_many_tiles) {  // more than find room at once
+TEST(some_rows_of_many_tiles) {  // fewer than there are blocks, more, and so many that most are one block's
   for (const bool gated : {false, true})
-    for (const int64_t n : {9000, 40000}) {
+    for (const int64_t n : {9000, 20000, 40000}) {
       const Shape s{FileType::bf16, 0, n, 256, gated};
       check(s, way_at(gated, s));
     }
@@ -139,7 +139,8 @@ TEST(some_rows_through_a_layer) {
       layer(m, 576, 1536, 960, type);
       layer(m, 1024, 1532, 256, type);  // rows that are made anew where the next product's would go
     }
-  layer(32, 4096, 1024, 512, FileType::bf16);
+  for (const int64_t m : {32, 64, 128}) layer(m, 4096, 1024, 512, FileType::bf16);
+  layer(100, 512, 8192, 6400, FileType::bf16);  // tiles that one block has alone, and tiles that many share
 }
 
 }  // namespace

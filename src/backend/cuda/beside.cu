@@ -115,6 +115,7 @@ void Beside::run() try {
   side.block_shared = context_->block_shared;
   side.fast = true;
   side.may_wait = context_->may_wait;  // no step runs yet
+  side.few = context_->few;
   side.launches.set(side.capability >= 90, side.block_shared);
   if (cudaSetDevice(side.index) != cudaSuccess || cudaStreamCreateWithFlags(&side.stream, cudaStreamNonBlocking) != cudaSuccess) {
     cudaGetLastError();

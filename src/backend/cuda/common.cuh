@@ -74,6 +74,7 @@ class Launches {
 struct Products;
 class Beside;
 struct ChainState;
+struct FewState;
 
 struct Context {
   int32_t index = 0;
@@ -84,7 +85,6 @@ struct Context {
   // Equal batches have equal bits, nothing more; else an output row depends on its own inputs alone.
   bool fast = false;
   Transfers transfers;
-  std::atomic<int32_t> few_places[3] = {};  // few_hopper.cu: blocks that find room; 0: not asked yet
   std::mutex mutex;  // guards what follows
   Launches launches;
   uint32_t* attention_done = nullptr;  // attention.cu: counters, zero between calls
@@ -92,6 +92,7 @@ struct Context {
   // side could each have blocks that find no room for what they wait for.
   bool may_wait = false;
   ChainState* chain = nullptr;  // chain.cu; null: it takes no products
+  FewState* few = nullptr;      // few_hopper.cu; null: it takes no products
   Products* products = nullptr;  // see gemm.cuh
   bool no_products = false;             // asked for, and not there
   Beside* beside = nullptr;             // see beside.cuh; null: nothing is loaded beside

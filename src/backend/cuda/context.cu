@@ -7,6 +7,7 @@
 #include "backend/cuda/chain.cuh"
 #include "backend/cuda/common.cuh"
 #include "backend/cuda/entries.h"
+#include "backend/cuda/few.cuh"
 #include "backend/cuda/gemm.cuh"
 
 namespace orlop::cuda {
@@ -61,6 +62,7 @@ void open(int32_t index, bool fast, Context** out, GpuInfo* info, PluginStatus* 
     }
     c->may_wait = fast && index < 64 && !waiting[index].exchange(true);
     if (c->may_wait && c->capability == 90) c->chain = make_chain_state(c->stream);
+    if (fast && c->capability == 90 && c->block_shared >= size_t{227} << 10) c->few = make_few_state(*c);
     PluginStatus asked_again;  // whoever cannot do without it
     have_counters(c, &asked_again);
   }
@@ -87,6 +89,7 @@ void close(Context* c) {
       c->transfers.close();
       cudaFree(c->attention_done);
       cudaFree(c->chain);
+      cudaFree(c->few);
       cudaStreamDestroy(c->stream);
     }
   }

@@ -5,7 +5,10 @@
 
 namespace orlop::cuda {
 
-constexpr int64_t few_hopper_rows = 16;  // at most, of bf16 weights; a library is faster with more
+constexpr int few_hopper_rows = 32;  // at most, of bf16 weights; a library is faster with more
+
+// What its kernels pass parts of tiles through; null: no memory for it. Freed with cudaFree().
+FewState* make_few_state(const Context& c);
 
 // Whether products of m rows with such weights are taken; a.x then comes as rows of bf16 that fixed_takes(), without norm
 // and map.

@@ -1,45 +1,115 @@
-// Products of up to 16 rows of activations with bf16 weights. Weights are the left operand, whose rows of 64 fill a
-// warpgroup product (wgmma), activations the right one, as few columns as there are: both from shared memory, where a
-// warp brings them by tensor maps into a ring of stages.
+// Products of up to 32 rows of activations with bf16 weights, at the speed of reading these. Weights are the left operand,
+// whose rows of 64 fill a warpgroup product (wgmma), activations the right one, as few columns as there are: both from
+// shared memory, where a warp brings them by tensor maps into a ring of stages.
 //
-// Two blocks share a multiprocessor: one adds up while the other's weights come, and where there is one the next product's
-// block already fills its ring, since weights need nothing of the kernels before. Where tiles are few, k is shared by a
-// cluster of blocks, which adds their sums in order.
+// Every multiprocessor has one block, every block an equal share of all there is to read: of the tiles of weights, one
+// after another along k, a run of steps that begins and ends anywhere (Osama et al. 2023, stream-K). What it has of a tile
+// that others have parts of goes through memory, and the last one there adds up the parts, in order: none waits.
 #include "backend/cuda/few.cuh"
+
+#include <algorithm>
 
 #include "backend/cuda/fixed_hopper.cuh"
 
 namespace orlop::cuda {
+
+// Parts of tiles on their way to the block that adds them up.
+struct FewState {
+  static constexpr int most_tiles = 4096;
+  uint32_t there[most_tiles];  // parts of a tile; zero between calls
+  float parts[4];              // [blocks][2][few_hopper_rows][fixed_tile_w]: of the tile that a block begins in, and of another
+};
+
 namespace {
 
-constexpr int threads = consumers + 32;  // one warp copies
-constexpr int sums_barrier = 1;          // of the consumers
+constexpr int threads = consumers + 32;           // one warp copies
+[[maybe_unused]] constexpr int sums_barrier = 1;  // of the consumers
+constexpr int64_t least_steps = 4, most_parts = 8;  // of a block; of a tile, or so
 
-constexpr int x_rows = 32;  // of activations, zeros beyond those that are there
+constexpr int x_rows = few_hopper_rows;  // of activations, zeros beyond those that are there
 constexpr int w_bytes = fixed_tile_w * step_k * 2, x_bytes = x_rows * step_k * 2, stage_bytes = w_bytes + x_bytes;
-constexpr int stages = 110 * 1024 / stage_bytes;
-constexpr size_t shared_bytes = 1024 + stages * stage_bytes + 16 * stages;  // sums come where the ring was
-static_assert(x_rows >= few_hopper_rows && x_rows * fixed_pitch * 4 <= stages * stage_bytes && fixed_tile_w == 64 * groups);
+constexpr int sums_bytes = x_rows * fixed_pitch * 4;
+constexpr int stages = (225 * 1024 - sums_bytes) / (stage_bytes + 16);
+constexpr int sums_at = stages * stage_bytes, barriers_at = sums_at + sums_bytes;
+constexpr size_t shared_bytes = 1024 + barriers_at + 16 * stages;
+static_assert(fixed_tile_w == 64 * groups && stages > 2);
 
 struct Args {
   StreamArgs a;
   FewNorm taken, left;  // what x lacks, and what is left for the next product; rows null: nothing
-  int split, each;      // blocks that share k; steps of each
+  FewState* state;
+  int32_t steps, all;   // of a tile; of all tiles
 };
 
-__global__ void __launch_bounds__(threads, 2)
+// Where a block's share begins, in steps; that of block gridDim.x is the end.
+__device__ inline int share_begin(const Args& p, int block) {
+  return static_cast<int>(static_cast<uint32_t>(p.all) * static_cast<uint32_t>(block) / gridDim.x);
+}
+// The block whose share has a step.
+[[maybe_unused]] __device__ inline int block_at(const Args& p, int step) {
+  int block = static_cast<int>(static_cast<uint32_t>(step) * gridDim.x / static_cast<uint32_t>(p.all));
+  while (share_begin(p, block + 1) <= step) ++block;
+  while (share_begin(p, block) > step) --block;
+  return block;
+}
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// What a block has of a tile that is others', too, [x_rows][fixed_pitch] in shared memory: to memory; of the last one
+// there, all of them take its place. All consumers; false: others are missing. last: one int of theirs.
+__device__ inline bool gather(const Args& p, int tile, float* sums, int* last, int thread) {
+  // Of a block two tiles at most are others', too: that in which its share begins, and that in which it ends. Only the
+  // tile's first block can have begun before it.
+  constexpr int fours = fixed_tile_w / 4, items = x_rows * fours / consumers, at_once = 4;  // items: of a thread, each four sums
+  const int tile_begin = tile * p.steps, first = block_at(p, tile_begin), parts = block_at(p, tile_begin + p.steps - 1) - first + 1;
+  const bool before = share_begin(p, first) < tile_begin;
+  const auto part = [&](int i) { return p.state->parts + (2 * (first + i) + (before && i == 0)) * int64_t{x_rows * fixed_tile_w}; };
+  const auto mine = [&](int at) { return reinterpret_cast<float4*>(sums + at / fours * fixed_pitch + at % fours * 4); };
+  float* const to = part(static_cast<int>(blockIdx.x) - first);
+#pragma unroll
+  for (int i = 0; i < items; ++i)
+    if (const int at = thread + i * consumers; at < p.a.m * fours) *reinterpret_cast<float4*>(to + 4 * at) = *mine(at);
+  group_sync(sums_barrier, consumers);
+  if (thread == 0) {
+    __threadfence();
+    *last = static_cast<int>(atomicAdd(p.state->there + tile, 1u)) == parts - 1;
+    __threadfence();
+  }
+  group_sync(sums_barrier, consumers);
+  if (!*last) return false;
+  if (thread == 0) p.state->there[tile] = 0;
+  float4 v[items] = {};
+  for (int of = 0; of < parts; of += at_once) {
+    float4 more[at_once][items] = {};
+#pragma unroll
+    for (int e = 0; e < at_once; ++e)
+#pragma unroll
+      for (int i = 0; i < items; ++i)
+        if (const int at = thread + i * consumers; of + e < parts && at < p.a.m * fours) more[e][i] = __ldcg(reinterpret_cast<const float4*>(part(of + e) + 4 * at));
+#pragma unroll
+    for (int e = 0; e < at_once; ++e)
+#pragma unroll
+      for (int i = 0; i < items; ++i) v[i] = {v[i].x + more[e][i].x, v[i].y + more[e][i].y, v[i].z + more[e][i].z, v[i].w + more[e][i].w};
+  }
+#pragma unroll
+  for (int i = 0; i < items; ++i)
+    if (const int at = thread + i * consumers; at < p.a.m * fours) *mine(at) = v[i];
+  return true;
+}
+#endif
+
+__global__ void __launch_bounds__(threads, 1)
     few_products(const __grid_constant__ Args p, const __grid_constant__ CUtensorMap low, const __grid_constant__ CUtensorMap high, const __grid_constant__ CUtensorMap x) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   constexpr int N = x_rows / 2;
   const StreamArgs& a = p.a;
   extern __shared__ unsigned char raw_shared[];
   __shared__ float scales[x_rows];
-  const uint32_t base = (shared_address(raw_shared) + 1023) / 1024 * 1024, full = base + stages * stage_bytes, empty = full + 8 * stages;
-  float* const sums = reinterpret_cast<float*>(raw_shared + (base - shared_address(raw_shared)));
+  __shared__ int last;
+  const uint32_t base = (shared_address(raw_shared) + 1023) / 1024 * 1024, full = base + barriers_at, empty = full + 8 * stages;
+  float* const sums = reinterpret_cast<float*>(raw_shared + (base - shared_address(raw_shared)) + sums_at);
   const bool gated = a.glu != static_cast<int>(Glu::none);
-  const int split = p.split, rank = split > 1 ? cluster_rank() : 0;
-  const int64_t n0 = int64_t{static_cast<int>(blockIdx.x) / split} * (gated ? fixed_tile_w / 2 : fixed_tile_w);
-  const int all = static_cast<int>(a.l.k_padded) / step_k, begin = min(all, rank * p.each), count = min(all, begin + p.each) - begin;
+  const int rows_of_tile = gated ? fixed_tile_w / 2 : fixed_tile_w, block = static_cast<int>(blockIdx.x);
+  const int begin = share_begin(p, block), count = share_begin(p, block + 1) - begin;
   if (threadIdx.x == 0) {
     for (int s = 0; s < stages; ++s) {
       barrier_init(full + 8 * s, 1);
@@ -52,16 +122,16 @@ __global__ void __launch_bounds__(threads, 2)
 
   if (threadIdx.x >= consumers) {
     if (threadIdx.x == consumers) {
+      const uint64_t once = read_once();
       const auto weights = [&](int i) {
         const uint32_t to = base + i % stages * stage_bytes, barrier = full + 8 * (i % stages);
-        const int k = (begin + i) * step_k;
+        const int tile = (begin + i) / p.steps, k = (begin + i - tile * p.steps) * step_k, n0 = tile * rows_of_tile;
         barrier_expect(barrier, stage_bytes);
-        copy_rows(to, &low, k, static_cast<int>(n0), barrier);
-        copy_rows(to + w_bytes / 2, gated ? &high : &low, k, static_cast<int>(gated ? n0 + a.up_row : n0 + 64), barrier);
+        copy_rows_once(to, &low, k, n0, barrier, once);
+        copy_rows_once(to + w_bytes / 2, gated ? &high : &low, k, gated ? n0 + static_cast<int>(a.up_row) : n0 + 64, barrier, once);
       };
       const auto activations = [&](int i) {
-        const uint32_t to = base + i % stages * stage_bytes + w_bytes;
-        copy_rows(to, &x, (begin + i) * step_k, 0, full + 8 * (i % stages));
+        copy_rows(base + i % stages * stage_bytes + w_bytes, &x, (begin + i) % p.steps * step_k, 0, full + 8 * (i % stages));
       };
       const int early = min(count, stages);
       for (int i = 0; i < early; ++i) weights(i);
@@ -73,23 +143,26 @@ __global__ void __launch_bounds__(threads, 2)
         activations(i);
       }
     }
-    __syncwarp();
-    wait_inputs();
-  } else {
-    const int group = static_cast<int>(threadIdx.x) / 128, lane = threadIdx.x % 32, g = lane / 4, j = lane % 4;
-    const uint64_t w = swizzled(base + group * (w_bytes / groups), 0, 1024), rows = swizzled(base + w_bytes, 0, 1024);
+    return;
+  }
+  const int thread = static_cast<int>(threadIdx.x), group = thread / 128, lane = thread % 32, g = lane / 4, j = lane % 4;
+  const int row = group * 64 + thread % 128 / 32 * 16 + g;
+  const uint64_t w = swizzled(base + group * (w_bytes / groups), 0, 1024), rows = swizzled(base + w_bytes, 0, 1024);
+  wait_inputs();
+  if (p.taken.squares)
+    for (int column = thread / 32; column < a.m; column += consumers / 32) {
+      float of_row = 0;
+      for (int t = lane; t < p.taken.tiles; t += 32) of_row += __ldcg(p.taken.squares + t * a.m + column);
+      of_row = warp_sum(of_row);
+      if (lane == 0) scales[column] = 1.0f / sqrtf(of_row / static_cast<float>(a.l.k) + p.taken.eps);
+    }
+  for (int i = 0; i < count;) {
+    const int tile = (begin + i) / p.steps, tile_begin = tile * p.steps - begin, tile_end = tile_begin + p.steps, from = i, until = min(count, tile_end);
+    const int64_t n0 = int64_t{tile} * rows_of_tile;
     float sum[N];
 #pragma unroll
     for (float& v : sum) v = 0;
-    wait_inputs();
-    if (p.taken.squares)
-      for (int column = static_cast<int>(threadIdx.x) / 32; column < a.m; column += consumers / 32) {
-        float of_row = 0;
-        for (int t = lane; t < p.taken.tiles; t += 32) of_row += __ldcg(p.taken.squares + t * a.m + column);
-        of_row = warp_sum(of_row);
-        if (lane == 0) scales[column] = 1.0f / sqrtf(of_row / static_cast<float>(a.l.k) + p.taken.eps);
-      }
-    for (int i = 0; i < count; ++i) {
+    for (; i < until; ++i) {
       barrier_wait(full + 8 * (i % stages), i / stages % 2);
       const auto at = static_cast<uint64_t>(i % stages * (stage_bytes >> 4));
       products_begin();
@@ -101,58 +174,50 @@ __global__ void __launch_bounds__(threads, 2)
       hold(sum);
       if (lane == 0) barrier_arrive(empty + 8 * (i % stages));
     }
-    group_sync(sums_barrier, consumers);  // nobody reads the ring any more
-    const int row = group * 64 + static_cast<int>(threadIdx.x) % 128 / 32 * 16 + g;
 #pragma unroll
-    for (int i = 0; i < N; ++i) sums[(8 * (i / 4) + 2 * j + i % 2) * fixed_pitch + row + 8 * (i / 2 % 2)] = sum[i];
-  }
-  const auto scaled = [&](int i, const float4& v) {
-    if (!p.taken.squares) return v;
-    const float by = scales[i / fixed_pitch];
-    return make_float4(v.x * by, v.y * by, v.z * by, v.w * by);
-  };
-  const auto left = [&](int column, int64_t n, const float4& v) {  // a warp has a row of the tile
-    const float4 w = *reinterpret_cast<const float4*>(p.left.weight + n);
-    *reinterpret_cast<uint2*>(p.left.rows + column * p.left.stride + n) = {pair(v.x * w.x, v.y * w.y), pair(v.z * w.z, v.w * w.w)};
-    const float of_row = warp_sum(v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w));
-    if (threadIdx.x % 32 == 0) p.left.squares[n0 / fixed_tile_w * a.m + column] = of_row;
-  };
-  if (p.left.rows)
-    leave_tile<false>(a, 0, n0, x_rows, sums, split, rank, scaled, left);
-  else
-    leave_tile<false>(a, 0, n0, x_rows, sums, split, rank, scaled);
-#endif
-}
+    for (int e = 0; e < N; ++e) sums[(8 * (e / 4) + 2 * j + e % 2) * fixed_pitch + row + 8 * (e / 2 % 2)] = sum[e];
+    group_sync(sums_barrier, consumers);
 
-// Blocks that find room at once in clusters of so many; 0: none.
-int places(Context* c, int split) {
-  const auto* kernel = reinterpret_cast<const void*>(few_products);
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = static_cast<unsigned>(split);
-  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(split));
-  config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = shared_bytes;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  PluginStatus ignored;
-  const Here here(c, &ignored);
-  int clusters = 0;
-  const bool known = here && cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared) == cudaSuccess &&
-                     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)) == cudaSuccess &&
-                     cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) == cudaSuccess;
-  if (!known) cudaGetLastError();
-  return known ? clusters * split : 0;
+    const auto scaled = [&](int at) {
+      const float4 v = *reinterpret_cast<const float4*>(sums + at);
+      if (!p.taken.squares) return v;
+      const float by = scales[at / fixed_pitch];
+      return make_float4(v.x * by, v.y * by, v.z * by, v.w * by);
+    };
+    const auto left = [&](int column, int64_t n, const float4& v) {  // a warp has a row of the tile
+      if (!p.left.rows) return;
+      const float4 by = *reinterpret_cast<const float4*>(p.left.weight + n);
+      *reinterpret_cast<uint2*>(p.left.rows + column * p.left.stride + n) = {pair(v.x * by.x, v.y * by.y), pair(v.z * by.z, v.w * by.w)};
+      const float of_row = warp_sum(v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w));
+      if (lane == 0) p.left.squares[int64_t{tile} * a.m + column] = of_row;
+    };
+    const bool whole = from == tile_begin && until == tile_end;
+    fixed_out<false>(a, 0, n0, a.m, thread, consumers, scaled, left, [&] {
+      if (whole) return true;
+      const bool all = gather(p, tile, sums, &last, thread);
+      group_sync(sums_barrier, consumers);
+      return all;
+    });
+    group_sync(sums_barrier, consumers);  // the sums are the next tile's
+  }
+#endif
 }
 
 }  // namespace
 
+FewState* make_few_state(const Context& c) {
+  const size_t bytes = sizeof(FewState) + size_t{2} * static_cast<size_t>(c.multiprocessors) * few_hopper_rows * fixed_tile_w * sizeof(float);
+  FewState* state = nullptr;
+  if (cudaMalloc(&state, bytes) == cudaSuccess && cudaMemsetAsync(state, 0, bytes, c.stream) == cudaSuccess) return state;
+  cudaGetLastError();
+  cudaFree(state);
+  return nullptr;
+}
+
 bool few_takes(const Context& c, const LinearDesc& d, const Pieces& pieces, int64_t m) {
-  if (!c.fast || c.capability != 90 || m <= plain_rows || m > few_hopper_rows || d.compute == Compute::fp32 || !tensor_map_encode() || shared_bytes + 1024 > c.block_shared) return false;
+  if (!c.few || m <= plain_rows || m > few_hopper_rows || d.compute == Compute::fp32 || !tensor_map_encode()) return false;
   for (int i = 0; i < pieces.count; ++i)
-    if (pieces.piece[i].codes != Codes::bf16) return false;
+    if (pieces.piece[i].codes != Codes::bf16 || pieces.piece[i].rows > int64_t{FewState::most_tiles} * fixed_tile_w / 2) return false;
   return true;
 }
 
@@ -171,23 +236,21 @@ bool few_leaves(Context* c, const float* x, int64_t x_stride, int64_t m, int64_t
 }
 
 bool few_hopper(Context* c, const StreamArgs& a, const FewNorm* norm) {
-  constexpr int most_log = 3, least = 4;  // steps of a block
-  const int64_t rows = a.glu ? fixed_tile_w / 2 : fixed_tile_w, tiles = (a.n + rows - 1) / rows, steps = a.l.k_padded / step_k;
-  Args p{a, norm ? *norm : FewNorm{}, {}, 1, static_cast<int>(steps)};
-  for (int log = 1; log <= most_log; ++log) {
-    std::atomic<int32_t>& known = c->few_places[log - 1];
-    int32_t room = known;
-    if (room == 0) known = room = places(c, 1 << log);
-    if (tiles << log > room || steps >> log < least) break;
-    p.split = 1 << log;
-  }
-  p.each = static_cast<int>((steps + p.split - 1) / p.split);
+  const int64_t rows = a.glu ? fixed_tile_w / 2 : fixed_tile_w, tiles = (a.n + rows - 1) / rows, steps = a.l.k_padded / step_k, all = tiles * steps;
+  const Args p{a, norm ? *norm : FewNorm{}, {}, c->few, static_cast<int32_t>(steps), static_cast<int32_t>(all)};
+  // As many blocks as there are, or some fewer, if shares are equal then.
+  int64_t blocks = std::clamp<int64_t>(all / std::max(least_steps, steps / most_parts), 1, c->multiprocessors);
+  for (int64_t fewer = blocks; fewer > blocks * 15 / 16; --fewer)
+    if (all % fewer == 0) {
+      blocks = fewer;
+      break;
+    }
   CUtensorMap maps[3];
   const int64_t w_rows = up(a.l.rows, row_block);
   if (!map_rows(a.low, a.l.k_padded, w_rows, a.l.row_bytes, &maps[0]) || !map_rows(a.high, a.l.k_padded, w_rows, a.l.row_bytes, &maps[1]) ||
       !map_rows(a.x, a.l.k, a.m, a.x_stride * 2, &maps[2], x_rows))
     return false;
-  launch(c, few_products, Shape{dim3(static_cast<unsigned>(tiles * p.split)), dim3(threads), shared_bytes, static_cast<unsigned>(p.split)}, p, maps[0], maps[1], maps[2]);
+  launch(c, few_products, Shape{dim3(static_cast<unsigned>(blocks)), dim3(threads), shared_bytes}, p, maps[0], maps[1], maps[2]);
   return true;
 }
 

@@ -29,6 +29,12 @@ __device__ inline void copy_rows(uint32_t to, const CUtensorMap* map, int k, int
                "r"(barrier)
                : "memory");
 }
+// Of what is read once.
+__device__ inline void copy_rows_once(uint32_t to, const CUtensorMap* map, int k, int row, uint32_t barrier, uint64_t policy) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to), "l"(map),
+               "r"(k), "r"(row), "r"(barrier), "l"(policy)
+               : "memory");
+}
 // If so. No branch: products are on their way.
 __device__ inline void arrive_if(bool really, uint32_t barrier) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}\n" ::"r"(barrier), "r"(static_cast<int>(really))
@@ -45,12 +51,9 @@ inline bool map_rows(const void* from, int64_t k, int64_t rows, int64_t bytes, C
 }
 
 // A block's sums, [rows of activations][fixed_pitch], and those of its cluster that share k, to where they belong. All
-// threads of the blocks. of_sum(i, v): what is made of four sums at i; left: see fixed_out().
-struct AsItIs {
-  __device__ float4 operator()(int, const float4& v) const { return v; }
-};
-template <bool tiled, class OfSum = AsItIs, class Left = LeftAlone>
-__device__ inline void leave_tile(const StreamArgs& a, int64_t m0, int64_t n0, int tile_x, const float* sums, int split, int rank, const OfSum& of_sum = {}, const Left& left = {}) {
+// threads of the blocks.
+template <bool tiled>
+__device__ inline void leave_tile(const StreamArgs& a, int64_t m0, int64_t n0, int tile_x, const float* sums, int split, int rank) {
   // Nobody reads the others' sums before they are there.
   if (split > 1) {
     cluster_arrive();
@@ -61,7 +64,7 @@ __device__ inline void leave_tile(const StreamArgs& a, int64_t m0, int64_t n0, i
   if (threadIdx.x < consumers) {
     const int there = static_cast<int>(min(a.m - m0, int64_t{tile_x})), thread = static_cast<int>(threadIdx.x);
     if (split == 1)
-      fixed_out<tiled>(a, m0, n0, there, thread, consumers, [&](int i) { return of_sum(i, *reinterpret_cast<const float4*>(sums + i)); }, left);
+      fixed_out<tiled>(a, m0, n0, there, thread, consumers, [&](int i) { return *reinterpret_cast<const float4*>(sums + i); });
     else
       fixed_out<tiled>(a, m0, n0, there, thread + rank * consumers, consumers * split, [&](int i) {
         float4 v = {};
@@ -69,8 +72,8 @@ __device__ inline void leave_tile(const StreamArgs& a, int64_t m0, int64_t n0, i
           const float4 more = *reinterpret_cast<const float4*>(at_block(sums + i, r));
           v = {v.x + more.x, v.y + more.y, v.z + more.z, v.w + more.w};
         }
-        return of_sum(i, v);
-      }, left);
+        return v;
+      });
   }
   if (split > 1) {  // nor leaves while they are read
     cluster_arrive();
