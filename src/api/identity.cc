@@ -161,7 +161,7 @@ StateFields Core::state_fields() const {
           {"kv_dtype", name(l.kv_type)},
           {"block_size", std::to_string(l.page_tokens)},
           // A page's layout, and the bits in it, are those of the kernels.
-          {"layout", kernels + "1"}};
+          {"layout", kernels + "2"}};
 }
 
 }  // namespace orlop::api

@@ -159,14 +159,14 @@ TEST(cuda_codes_are_the_references) {
         const unsigned char* key_tile = theirs + in_page / 16 * c.key_tile;
         const unsigned char* value_tile = theirs + c.values_at + in_page / 16 * c.value_tile;
         const bool sealed = t / l.key_tile < n / l.key_tile;
-        const unsigned char* grids = mine + l.key_grids_at + int64_t{in_page / l.key_tile} * 64 * l.tiles;
+        const unsigned char* grids = mine + l.key_grids_of(in_page);
         float unit;
-        std::memcpy(&unit, mine + l.key_units_at + 4 * (in_page / l.key_tile), 4);
+        std::memcpy(&unit, mine + l.key_unit_of(in_page), 4);
         for (int d = 0; d < s.dim; ++d) {
           const cuda::CodePlace k = cuda::key_code(int8, l.lane_words, in_page % 16, d), v = cuda::value_code(int8, l.lane_words, in_page % 16, d);
           const int shift = int8 ? 128 : 0;
-          const int key = ((mine[in_page / 16 * l.codes + k.byte] >> k.shift) - shift) & (int8 ? 255 : 15);
-          const int value = ((mine[l.values_at + in_page / 16 * l.codes + v.byte] >> v.shift) - shift) & (int8 ? 255 : 15);
+          const int key = ((mine[l.key_codes_of(in_page) + k.byte] >> k.shift) - shift) & (int8 ? 255 : 15);
+          const int value = ((mine[l.value_codes_of(in_page) + v.byte] >> v.shift) - shift) & (int8 ? 255 : 15);
           const int token = in_page % 16;
           int want_key, want_value;
           uint16_t centre = u16(key_tile + c.key_extra, d), scale = u16(key_tile + c.key_extra, s.dim + d);
@@ -190,9 +190,9 @@ TEST(cuda_codes_are_the_references) {
           if (sealed) wrong += key != want_key || u16(grids, cuda::grid_at(d)) != centre || std::fabs(f16_to_f32(u16(grids, cuda::grid_at(d) + cuda::grid_share)) * unit - bf16_to_f32(scale)) > unit * 0x1p-25f;
           wrong += value != want_value;
         }
-        const unsigned char* scales = mine + l.value_grids_at;
-        wrong += u16(scales, in_page) != u16(value_tile + c.value_extra, in_page % 16);
-        if (!int8) wrong += u16(scales, s.page_tokens + in_page) != u16(value_tile + c.value_extra, 16 + in_page % 16);
+        const unsigned char* scales = mine + l.value_grid_of(in_page);
+        wrong += u16(scales, 0) != u16(value_tile + c.value_extra, in_page % 16);
+        if (!int8) wrong += u16(scales, l.block_tokens) != u16(value_tile + c.value_extra, 16 + in_page % 16);
       }
     if (wrong) std::printf("  %s: %d codes or grids differ\n", words(s).c_str(), wrong);
     CHECK(wrong == 0);

@@ -46,16 +46,13 @@ void decode(Context* c, const AttentionArgs& a, int32_t too_many, bool exactly, 
   d.page_bytes = static_cast<uint32_t>(l.page_bytes);
   d.head_bytes = l.head_bytes;
   d.values_at = static_cast<uint32_t>(l.values_at);
-  d.key_grids_at = static_cast<uint32_t>(l.key_grids_at);
-  d.value_grids_at = static_cast<uint32_t>(l.value_grids_at);
-  d.key_units_at = static_cast<uint32_t>(l.key_units_at);
   d.kv_heads = l.kv_heads;
   d.group = a.heads / l.kv_heads;
   d.head_parts = p.head_parts;
   d.part_heads = p.part_heads;
   d.page_tokens = l.page_tokens;
   d.page_magic = page_magic(l.page_tokens);
-  d.key_tile = l.key_tile;
+  d.block_tokens = l.block_tokens;
   d.seq_count = a.seq_count;
   d.one_each = a.rows == a.seq_count;
   d.too_many = too_many;
@@ -81,10 +78,10 @@ void decode(Context* c, const AttentionArgs& a, int32_t too_many, bool exactly, 
       done = decode_f16(c, l.head_dim, d, s, p.whole, x, y, status);
       break;
     case KvType::int8:
-      done = decode_int8(c, l.head_dim, d, x, y, status);
+      done = decode_int8(c, l.head_dim, d, x, y);
       break;
     default:
-      done = decode_uint4(c, l.head_dim, d, x, y, status);
+      done = decode_uint4(c, l.head_dim, d, x, y);
   }
   if (done) return;
   if (stores) put_store(c, s);

@@ -13,57 +13,54 @@
 // Sums and products are __f*_rn: a compiler that fuses them in one instance of the kernel and not in another would
 // make bits depend on how many queries share a block.
 // Keys of the tile in which the queries stand are bf16, from the tail and this call's rows.
+// A warp walks units of 32 tokens, every fourth one of its chunk, which come into its ring as whole blocks: slots in
+// which nothing has been stored yet come too. Codes are numbers whatever they are; scores there are minus infinity
+// whatever keys are; grids of values are taken as zero for each query that does not see the token.
 #pragma once
 #include "backend/cuda/common.cuh"
 
 #include "backend/cuda/attention_fold.cuh"
+#include "backend/cuda/attention_ring.cuh"
 
 namespace orlop::cuda::decode {
 
-template <KvType type_, int dims_, int columns_, int key_tile_, int subs_ = (type_ == KvType::int8 ? 1 : 2), int stages_ = 2,
-          int resident_ = (dims_ > 128 || columns_ > 8 ? 1 : 4)>
+template <KvType type_, int dims_, int columns_, int block_, int resident_ = (dims_ > 128 || columns_ > 8 ? 1 : 4)>
 struct Coded {
   static constexpr KvType type = type_;
   static constexpr bool int8 = type == KvType::int8;
-  static constexpr int dims = dims_, columns = columns_, key_tile = key_tile_, stages = stages_, resident = resident_;
+  static constexpr int dims = dims_, columns = columns_, block = block_, resident = resident_;
   static constexpr int tiles = dims / 16, tops = columns / 8;
-  static constexpr int subs = subs_, unit = 16 * subs;            // of 16 tokens
-  static constexpr int together = key_tile / 16 < subs ? key_tile / 16 : subs, key_tiles = subs / together;
+  static constexpr KvLayout layout = KvLayout(KvDesc{type, 1, dims, block});
+  static constexpr int key_tile = layout.key_tile, words = layout.lane_words, codes = layout.codes;
+  static constexpr int unit = 32, subs = unit / 16, pieces = unit / block, together = key_tile / 16;  // subs: of 16 tokens
   static constexpr int pitch = 2 * dims + 16;
-  static constexpr int words = tiles * (int8 ? 2 : 1), codes = 128 * words, grids = 64 * tiles;
-  // A unit in shared memory: codes of keys, of values, grids of keys, scales and centres of values, units of keys.
-  static constexpr int values_at = subs * codes, grids_at = 2 * values_at, scales_at = grids_at + key_tiles * grids;
-  static constexpr int units_at = scales_at + 4 * unit, stage = units_at + 16 * key_tiles, ring = stages * stage;
+  // Where in a stage things of such 16 tokens stand.
+  static constexpr int values_at = static_cast<int>(layout.values_at);  // from codes of keys
+  ORLOP_BOTH static constexpr int key_codes_at(int sub) {
+    constexpr auto next = static_cast<int>(layout.key_codes_of(16));
+    return sub * next;
+  }
+  ORLOP_BOTH static constexpr int key_grids_at(int sub) {
+    constexpr auto first = static_cast<int>(layout.key_grids_of(0)), next = static_cast<int>(layout.key_grids_of(16)) - first;
+    return first + sub * next;
+  }
+  ORLOP_BOTH static constexpr int key_unit_at(int sub) {
+    constexpr auto first = static_cast<int>(layout.key_unit_of(0)), next = static_cast<int>(layout.key_unit_of(16)) - first;
+    return first + sub * next;
+  }
+  ORLOP_BOTH static constexpr int value_grids_at(int sub) {
+    constexpr auto first = static_cast<int>(layout.value_grid_of(0)), next = static_cast<int>(layout.value_grid_of(16)) - first;
+    return first + sub * next;
+  }
   using Folds = Fold<dims, columns>;
-  static constexpr int state_at = warps * ring > Folds::share_bytes ? warps * ring : Folds::share_bytes;
-  static constexpr int own_at = state_at + Folds::state_bytes;  // keys [key_tile] of the queries' own tile
+  using Ring = BlockRing<layout.block_bytes, pieces>;
+  static constexpr int own_at = Folds::state_bytes;             // keys [key_tile] of the queries' own tile
   static constexpr int queries_at = own_at + key_tile * pitch;  // [columns], bf16
-  static constexpr int shared = queries_at + columns * pitch;
+  static constexpr int most_stages = 4, barriers_at = queries_at + columns * pitch;
+  static constexpr int rings_at = (barriers_at + warps * most_stages * 8 + 127) / 128 * 128;  // shares come there later
+  static constexpr int ring_bytes(int stages) { return warps * stages * Ring::stage_bytes; }
+  static constexpr int shared(int stages) { return rings_at + (ring_bytes(stages) > Folds::share_bytes ? ring_bytes(stages) : Folds::share_bytes); }
 };
-
-__device__ inline void copy4(uint32_t to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
-}
-__device__ inline uint32_t minus_f16x2(uint32_t x, uint32_t y) {
-  uint32_t to;
-  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(to) : "r"(x), "r"(y));
-  return to;
-}
-__device__ inline uint32_t times_f16x2(uint32_t x, uint32_t y) {
-  uint32_t to;
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(to) : "r"(x), "r"(y));
-  return to;
-}
-__device__ inline uint32_t and_or(uint32_t x, uint32_t mask, uint32_t bits) {  // in one instruction
-  uint32_t to;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(to) : "r"(x), "r"(mask), "r"(bits));
-  return to;
-}
-__device__ inline float log2_fast(float x) {
-  float y;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 // A lane's words of 16 tokens' codes.
 template <int words>
@@ -94,17 +91,17 @@ __device__ inline void operand(const uint32_t (&w)[words], int i, uint32_t (&to)
     for (int r = 0; r < 4; ++r) to[r] = __byte_perm(w[2 * i + r % 2], 0x64646464u, r < 2 ? 0x4240 : 0x4341);
   } else {
     const uint32_t upper = w[i] >> 8;
-    to[0] = and_or(w[i], 0x000f000fu, 0x64006400u);
-    to[1] = and_or(w[i], 0x00f000f0u, 0x64006400u);
-    to[2] = and_or(upper, 0x000f000fu, 0x64006400u);
-    to[3] = and_or(upper, 0x00f000f0u, 0x64006400u);
+    to[0] = masked(w[i], 0x000f000fu, 0x64006400u);
+    to[1] = masked(w[i], 0x00f000f0u, 0x64006400u);
+    to[2] = masked(upper, 0x000f000fu, 0x64006400u);
+    to[3] = masked(upper, 0x00f000f0u, 0x64006400u);
   }
 }
 
 template <class K>
 __global__ void __launch_bounds__(threads, K::resident) attend_codes(const __grid_constant__ DecodeArgs a) {
   let_next_start();
-  extern __shared__ __align__(128) unsigned char memory[];
+  unsigned char* memory = dynamic_shared();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, pair = lane % 4;
   // What may be read before wait_inputs(): as in attend().
   Work w;
@@ -113,78 +110,56 @@ __global__ void __launch_bounds__(threads, K::resident) attend_codes(const __gri
   const int32_t used = tile.count * w.heads;
   const int32_t* table = a.page_table + tile.seq.page_begin;
   const unsigned char* head = a.pages + w.kv_head * a.head_bytes;
-  unsigned char* ring = memory + warp * K::ring;
-  const typename K::Folds folds{reinterpret_cast<float*>(memory), reinterpret_cast<float*>(memory + K::state_at)};
+  typename K::Ring ring(memory + K::rings_at + warp * a.stages * K::Ring::stage_bytes, memory + K::barriers_at + warp * K::most_stages * 8, a.stages);
+  const typename K::Folds folds{reinterpret_cast<float*>(memory + K::rings_at), reinterpret_cast<float*>(memory)};
   const int32_t settled = tile.seq.pos_begin / 32 * 32;  // keys before it were sealed by earlier steps
-
-  // What a lane asks for besides codes: 16 bytes of scales, of centres (two lanes each), of key tiles' units.
-  const uint32_t small_at = lane == 4 ? a.key_units_at : a.value_grids_at + (lane & 1) * 16 + (lane >> 1) * 2 * a.page_tokens;
-  const uint32_t small_to = lane == 4 ? K::units_at : K::scales_at + (lane & 1) * 16 + (lane >> 1) * 2 * K::unit;
-  const bool small = K::int8 ? lane < 2 || lane == 4 : lane < 5;
-  // Asks for 16 tokens of the unit, which begin at t.
-  const auto ask = [&](int32_t t, int sub, uint32_t to, int32_t page) {
-    const uint32_t offset = static_cast<uint32_t>(t - page_of(a, t) * a.page_tokens), tile = offset / K::key_tile;
-    const unsigned char* from = head + uint64_t{static_cast<uint32_t>(page)} * a.page_bytes;
-    const unsigned char* keys = from + (offset / 16 * K::codes + lane * 16);
-    const unsigned char* values = keys + a.values_at;
-    const uint32_t at = to + sub * K::codes + lane * 16;
-#pragma unroll
-    for (int c = 0; c < K::codes / 16; c += 32)
-      if (c + lane < K::codes / 16) {
-        copy16(at + c * 16, keys + c * 16);
-        copy16(at + K::values_at + c * 16, values + c * 16);
-      }
-    const int key_tile = sub / K::together;
-    if (sub % K::together == 0) {
-      const unsigned char* grids = from + (a.key_grids_at + tile * K::grids + lane * 16);
-#pragma unroll
-      for (int c = 0; c < K::grids / 16; c += 32)
-        if (c + lane < K::grids / 16) copy16(to + K::grids_at + key_tile * K::grids + (c + lane) * 16, grids + c * 16);
-    }
-    if (small) copy16(to + small_to + (lane == 4 ? key_tile * 16 : sub * 32), from + (small_at + (lane == 4 ? tile / 4 * 16 : 2 * offset)));
-  };
 
   uint32_t q[K::tops][K::tiles][2];  // f16, largest in [1, 2)
   float q_size[K::tops][2];          // of the results' columns, and the scores' scale
   int32_t place[K::tops][2];         // their positions
   // Minus what stands for codes of zero, as an operand. Opaque, so that it stays in registers.
-  uint32_t zeros[4];
-#pragma unroll
-  for (int r = 0; r < 4; ++r) asm volatile("mov.b32 %0, %1;" : "=r"(zeros[r]) : "n"(0x80008000u ^ zero_of<K::int8>(false)));
-  if constexpr (!K::int8)
-#pragma unroll
-    for (int r = 1; r < 4; r += 2) asm volatile("mov.b32 %0, %1;" : "=r"(zeros[r]) : "n"(0x80008000u ^ zero_of<K::int8>(true)));
+  constexpr uint32_t sign = 0x80008000u;
+  const uint32_t upper_zero = in_register<sign ^ zero_of<K::int8>(false)>(), lower_zero = K::int8 ? upper_zero : in_register<sign ^ zero_of<K::int8>(true)>();
+  const uint32_t zeros[4] = {upper_zero, lower_zero, upper_zero, lower_zero};
   bool waited = false;
   int32_t turn = 0;
 #pragma unroll 1
   for (int32_t chunk = w.begin_chunk; chunk < w.end_chunk; ++chunk, ++turn) {
+    if (turn) rings_again();
     const int32_t t_end = min((chunk + 1) * a.chunk, w.last + 1), u_end = (t_end + K::unit - 1) / K::unit;
     int32_t u = max(chunk * a.chunk, w.oldest) / K::unit;
     u += (warp - u) & (warps - 1);
-    int32_t asked = u, pages[2] = {0, 0};
-    const auto look = [&] {  // the pages of the unit that is asked for next
-      if (asked >= u_end) return;
-      pages[0] = table[page_of(a, asked * K::unit)];
-      if (K::subs == 2) pages[1] = K::key_tile == 32 ? pages[0] : table[page_of(a, min(asked * K::unit + 16, w.last))];
+    // Pages of the next units' blocks, a lane's for each: loads of a table whose lines have left the second-level cache
+    // must not wait for each other.
+    int32_t asked = u, pages = 0, at = 0;
+    const auto look = [&] {
+      const int32_t t = (asked + lane / K::pieces * warps) * K::unit + lane % K::pieces * K::block;
+      at = 0;
+      if (t < t_end) pages = table[page_of(a, t)];
     };
-    const auto ask_next = [&](int stage) {
-      const uint32_t to = shared_address(ring + stage * K::stage);
-      ask(asked * K::unit, 0, to, pages[0]);
-      if (K::subs == 2 && asked * K::unit + 16 <= w.last) ask(asked * K::unit + 16, 1, to, pages[1]);
+    const auto ask_next = [&] {
+      if (at == 32) look();
+      const unsigned char* from[K::pieces];
+#pragma unroll
+      for (int p = 0; p < K::pieces; ++p) {
+        const int32_t t = asked * K::unit + p * K::block, in_page = t - page_of(a, t) * a.page_tokens;
+        const auto page = static_cast<uint32_t>(__shfl_sync(all_lanes, pages, at + p));
+        // Of blocks that nobody sees, there may be no page any more, or not yet.
+        const bool seen = t + K::block > w.oldest && t < t_end;
+        from[p] = seen ? head + uint64_t{page} * a.page_bytes + in_page / K::block * K::layout.block_bytes : nullptr;
+      }
+      ring.ask(from);
       asked += warps;
-      look();
+      at += K::pieces;
     };
     look();
 #pragma unroll 1
-    for (int i = 0; i < K::stages - 1; ++i) {
-      if (asked < u_end) {
-        if (!waited && (asked + 1) * K::unit > settled) {
-          wait_inputs();
-          waited = true;
-        }
-        ask_next(i);
+    for (int32_t i = 0; i < a.stages && asked < u_end; ++i) {
+      if (!waited && (asked + 1) * K::unit > settled) {
+        wait_inputs();
+        waited = true;
       }
-      copies_end();
+      ask_next();
     }
     if (turn == 0) {
       if (!waited) wait_inputs();
@@ -257,15 +232,9 @@ __global__ void __launch_bounds__(threads, K::resident) attend_codes(const __gri
       for (int c = 0; c < 2; ++c) most[n][c] = -INFINITY, sum[n][c] = 0, centre_sum[n][c] = 0;
     }
 
-    int stage = 0;
 #pragma unroll 1
     for (; u < u_end; u += warps) {
-      copies_wait<K::stages - 2>();
-      __syncwarp();
-      if (asked < u_end) ask_next(stage == 0 ? K::stages - 1 : stage - 1);
-      copies_end();
-      const unsigned char* from = ring + stage * K::stage;
-      stage = stage + 1 == K::stages ? 0 : stage + 1;
+      const unsigned char* from = ring.take();
       const int32_t t0 = u * K::unit;
 
       // Scores in powers of two, of tokens lane / 4 and + 8 of each 16.
@@ -297,12 +266,11 @@ __global__ void __launch_bounds__(threads, K::resident) attend_codes(const __gri
           }
           continue;
         }
-        const uint4* grid = reinterpret_cast<const uint4*>(from + K::grids_at + first / together * K::grids) + pair;
-        const int32_t in_page = t0 + 16 * first - page_of(a, t0 + 16 * first) * a.page_tokens;
-        const float unit = reinterpret_cast<const float*>(from + K::units_at + first / together * 16)[in_page / K::key_tile % 4];
+        const uint4* grid = reinterpret_cast<const uint4*>(from + K::key_grids_at(first)) + pair;
+        const float unit = *reinterpret_cast<const float*>(from + K::key_unit_at(first));
         uint32_t words[together][K::words];
 #pragma unroll
-        for (int i = 0; i < together; ++i) take_words(from + (first + i) * K::codes, lane, words[i]);
+        for (int i = 0; i < together; ++i) take_words(from + K::key_codes_at(first + i), lane, words[i]);
         float centres[K::tops][4], over[K::tops][4];
 #pragma unroll
         for (int n = 0; n < K::tops; ++n)
@@ -346,30 +314,26 @@ __global__ void __launch_bounds__(threads, K::resident) attend_codes(const __gri
       for (int sub = 0; sub < K::subs; ++sub)
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          const uint16_t* grids = reinterpret_cast<const uint16_t*>(from + K::scales_at) + 16 * sub + 8 * h + lane / 4;
+          const uint16_t* grids = reinterpret_cast<const uint16_t*>(from + K::value_grids_at(sub)) + 8 * h + lane / 4;
           scale[sub][h] = __uint_as_float(uint32_t{grids[0]} << 16);
           log_scale[sub][h] = fmaxf(log2_fast(scale[sub][h]), -60.0f);
-          centre[sub][h] = K::int8 ? 0.0f : __uint_as_float(uint32_t{grids[K::unit]} << 16);
+          centre[sub][h] = K::int8 ? 0.0f : __uint_as_float(uint32_t{grids[K::block]} << 16);
         }
-      if (!inner)  // what stands in empty slots is no number
-#pragma unroll
-        for (int sub = 0; sub < K::subs; ++sub)
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            const int32_t t = t0 + 16 * sub + 8 * h + lane / 4;
-            if (t < w.oldest || t > w.last) scale[sub][h] = centre[sub][h] = 0;
-          }
 
       uint32_t weight[K::subs][K::tops][2];
 #pragma unroll
       for (int n = 0; n < K::tops; ++n) {
+        uint32_t hidden = 0;  // a bit for each score of a token that its query does not see
         if (!inner)
 #pragma unroll
           for (int sub = 0; sub < K::subs; ++sub)
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
               const int32_t t = t0 + 16 * sub + 8 * (e / 2) + lane / 4, p = place[n][e % 2];
-              if (t > p || (a.window && t <= p - a.window)) score[sub][n][e] = -INFINITY;
+              if (t > p || (a.window && t <= p - a.window)) {
+                score[sub][n][e] = -INFINITY;
+                hidden |= 1u << (4 * sub + e);
+              }
             }
         float base[2];
         bool grew = false;
@@ -400,25 +364,33 @@ __global__ void __launch_bounds__(threads, K::resident) attend_codes(const __gri
         }
 #pragma unroll
         for (int c = 0; c < 2; ++c) base[c] = base[c] == -INFINITY ? 0.0f : base[c];
+        const auto weigh = [&](auto all_seen) {
 #pragma unroll
-        for (int sub = 0; sub < K::subs; ++sub) {
-          float p[4];
+          for (int sub = 0; sub < K::subs; ++sub) {
+            float p[4];
 #pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            p[e] = exp2_fast(score[sub][n][e] - base[e % 2]);
-            sum[n][e % 2] = __fadd_rn(sum[n][e % 2], p[e]);
-            if constexpr (!K::int8) centre_sum[n][e % 2] = __fmaf_rn(p[e], centre[sub][e / 2], centre_sum[n][e % 2]);
-            p[e] = __fmul_rn(p[e], scale[sub][e / 2]);
+            for (int e = 0; e < 4; ++e) {
+              // Nothing of a token that is not seen: of values that are no numbers, scale and centre are none either.
+              const bool seen = all_seen || !(hidden >> (4 * sub + e) & 1);
+              p[e] = exp2_fast(score[sub][n][e] - base[e % 2]);
+              sum[n][e % 2] = __fadd_rn(sum[n][e % 2], p[e]);
+              if constexpr (!K::int8) centre_sum[n][e % 2] = __fmaf_rn(p[e], seen ? centre[sub][e / 2] : 0.0f, centre_sum[n][e % 2]);
+              p[e] = __fmul_rn(p[e], seen ? scale[sub][e / 2] : 0.0f);
+            }
+#pragma unroll
+            for (int h = 0; h < 2; ++h) weight[sub][n][h] = transposed(pack_f16(p[2 * h], p[2 * h + 1]));
           }
-#pragma unroll
-          for (int h = 0; h < 2; ++h) weight[sub][n][h] = transposed(pack_f16(p[2 * h], p[2 * h + 1]));
-        }
+        };
+        if (inner)
+          weigh(std::true_type());
+        else
+          weigh(std::false_type());
       }
 
 #pragma unroll
       for (int sub = 0; sub < K::subs; ++sub) {
         uint32_t words[K::words];
-        take_words(from + K::values_at + sub * K::codes, lane, words);
+        take_words(from + K::key_codes_at(sub) + K::values_at, lane, words);
 #pragma unroll
         for (int s = 0; s < K::tiles; ++s) {
           uint32_t v[4];
@@ -429,9 +401,10 @@ __global__ void __launch_bounds__(threads, K::resident) attend_codes(const __gri
           for (int n = 0; n < K::tops; ++n) multiply<true>(o[n][s], v, weight[sub][n]);
         }
       }
+      __syncwarp();  // the stage is free
+      if (asked < u_end) ask_next();
     }
 
-    copies_wait<0>();
     __syncthreads();  // rings are free
 #pragma unroll
     for (int n = 0; n < K::tops; ++n)

@@ -80,16 +80,16 @@ struct CodedTokens {
   __device__ void load(const KvLayout& l, const unsigned char* head, int at, bool with_keys) {
     const int lane = threadIdx.x % 32;
     if (with_keys) {
-      load_words(keys, head + at / 16 * l.codes, lane);
-      const auto* grid = reinterpret_cast<const uint4*>(head + l.key_grids_at + at / l.key_tile * (64 * tiles)) + lane % 4;
+      load_words(keys, head + l.key_codes_of(at), lane);
+      const auto* grid = reinterpret_cast<const uint4*>(head + l.key_grids_of(at)) + lane % 4;
 #pragma unroll
       for (int t = 0; t < tiles; ++t) grids[t] = grid[4 * t];
-      unit = reinterpret_cast<const float*>(head + l.key_units_at)[at / l.key_tile];
+      unit = *reinterpret_cast<const float*>(head + l.key_unit_of(at));
     }
-    load_words(values, head + l.values_at + at / 16 * l.codes, lane);
-    const auto* scale = reinterpret_cast<const uint32_t*>(head + l.value_grids_at + 2 * at) + lane % 4;
+    load_words(values, head + l.value_codes_of(at), lane);
+    const auto* scale = reinterpret_cast<const uint32_t*>(head + l.value_grid_of(at)) + lane % 4;
     scales[0] = scale[0], scales[1] = scale[4];
-    if (!Int8) centres[0] = scale[l.page_tokens / 2], centres[1] = scale[l.page_tokens / 2 + 4];
+    if (!Int8) centres[0] = scale[l.block_tokens / 2], centres[1] = scale[l.block_tokens / 2 + 4];
   }
   // place(row, piece): where 16 bytes of a token of the 16 stand.
   template <class Place>

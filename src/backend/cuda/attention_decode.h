@@ -25,9 +25,10 @@ struct DecodeArgs {
   uint32_t* done;  // [tiles of rows][head_parts][kv_heads], zero before and after
   int64_t q_stride, k_stride, out_stride;
   int64_t head_bytes;
-  uint32_t page_bytes, values_at, key_grids_at, value_grids_at, key_units_at;
+  uint32_t page_bytes, values_at;
   int32_t kv_heads, group, head_parts, part_heads;  // a group's heads are taken in parts of part_heads
-  int32_t page_tokens, key_tile;
+  int32_t page_tokens, block_tokens;
+  int32_t stages;  // of a warp's ring, where there are as many as there is memory for (attend_codes)
   int32_t seq_count, one_each;  // one_each: as many sequences as rows
   int32_t too_many;             // sequences of as many rows are someone else's
   int32_t tile_rows, tile_columns;
@@ -40,7 +41,7 @@ struct DecodeArgs {
   // chunk: its warps' shares are its outputs. 0: it is not so.
   int32_t shared_by;
 };
-static_assert(sizeof(DecodeArgs) == 9 * 8 + 4 * 8 + 24 * 4);
+static_assert(sizeof(DecodeArgs) == 9 * 8 + 4 * 8 + 22 * 4);
 
 // The page of token t, for t * page_tokens < 2^32: t over page_tokens by a product.
 inline uint32_t page_magic(int32_t page_tokens) { return static_cast<uint32_t>((uint64_t{1} << 32) / static_cast<uint32_t>(page_tokens) + 1); }

@@ -10,8 +10,8 @@ struct StoreArgs;
 // store of rows to do as well, or one of no rows; DecodePlan::whole.
 bool decode_bf16(Context*, int32_t dims, const DecodeArgs&, const StoreArgs&, bool whole, unsigned x, unsigned y, PluginStatus*);
 bool decode_f16(Context*, int32_t dims, const DecodeArgs&, const StoreArgs&, bool whole, unsigned x, unsigned y, PluginStatus*);
-bool decode_int8(Context*, int32_t dims, const DecodeArgs&, unsigned x, unsigned y, PluginStatus*);
-bool decode_uint4(Context*, int32_t dims, const DecodeArgs&, unsigned x, unsigned y, PluginStatus*);
+bool decode_int8(Context*, int32_t dims, const DecodeArgs&, unsigned x, unsigned y);
+bool decode_uint4(Context*, int32_t dims, const DecodeArgs&, unsigned x, unsigned y);
 
 // bf16 and fp16 in the order of attention_block.cuh; dims: 64, 80, 96 or 128.
 void decode_exactly(Context*, const KvDesc&, const DecodeArgs&, unsigned x, unsigned y, PluginStatus*);

@@ -1,14 +1,9 @@
 // What attention is made of: tensor core products of m16n8k16, matrices from shared memory, asynchronous copies
 // into it (compute capability 8.0 and up).
 #pragma once
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-#include <cstdint>
+#include "backend/cuda/hopper.cuh"
 
 namespace orlop::cuda {
-
-__device__ inline uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
 // 16 bytes from global to shared memory; zeros if not `seen` (then `from` is not read).
 __device__ inline void copy16(uint32_t to, const void* from, bool seen = true) {
@@ -63,10 +58,34 @@ __device__ inline uint32_t pack_f16(float x, float y) {
 __device__ inline float finite_f16(float x) { return x != x ? x : fminf(fmaxf(x, -65504.0f), 65504.0f); }
 __device__ inline uint32_t pack_f16_finite(float x, float y) { return pack_f16(finite_f16(x), finite_f16(y)); }
 
+__device__ inline uint32_t minus_f16x2(uint32_t x, uint32_t y) {
+  uint32_t to;
+  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(to) : "r"(x), "r"(y));
+  return to;
+}
+__device__ inline uint32_t times_f16x2(uint32_t x, uint32_t y) {
+  uint32_t to;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(to) : "r"(x), "r"(y));
+  return to;
+}
+
 __device__ inline float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+__device__ inline float log2_fast(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// A constant that the compiler keeps in a register.
+template <uint32_t value>
+__device__ inline uint32_t in_register() {
+  uint32_t v;
+  asm volatile("mov.b32 %0, %1;" : "=r"(v) : "n"(value));
+  return v;
 }
 
 }  // namespace orlop::cuda

@@ -70,18 +70,18 @@ struct Cache<Codes8<int8>> {
       return;
     }
     const unsigned char* h = head(t);
-    const uint16_t* grids = reinterpret_cast<const uint16_t*>(h + l.key_grids_at + int64_t{in_page / l.key_tile} * 64 * l.tiles);
-    const float unit = reinterpret_cast<const float*>(h + l.key_units_at)[in_page / l.key_tile];
+    const uint16_t* grids = reinterpret_cast<const uint16_t*>(h + l.key_grids_of(in_page));
+    const float unit = *reinterpret_cast<const float*>(h + l.key_unit_of(in_page));
     for (int i = 0; i < 8; ++i)
-      to[i] = fmaf(code(h + int64_t{in_page / 16} * l.codes, key_code(int8, l.lane_words, in_page % 16, d + i)), __half2float(__ushort_as_half(grids[grid_at(d + i) + grid_share])) * unit,
+      to[i] = fmaf(code(h + l.key_codes_of(in_page), key_code(int8, l.lane_words, in_page % 16, d + i)), __half2float(__ushort_as_half(grids[grid_at(d + i) + grid_share])) * unit,
                    __half2float(__ushort_as_half(grids[grid_at(d + i)])));
   }
   __device__ float value(int32_t t, int32_t d) const {
     const int32_t in_page = t % l.page_tokens;
     const unsigned char* h = head(t);
-    const uint16_t* grids = reinterpret_cast<const uint16_t*>(h + l.value_grids_at) + in_page;
-    const float c = code(h + l.values_at + int64_t{in_page / 16} * l.codes, value_code(int8, l.lane_words, in_page % 16, d));
-    return int8 ? c * bf16(grids[0]) : fmaf(c, bf16(grids[0]), bf16(grids[l.page_tokens]));
+    const uint16_t* grids = reinterpret_cast<const uint16_t*>(h + l.value_grid_of(in_page));
+    const float c = code(h + l.value_codes_of(in_page), value_code(int8, l.lane_words, in_page % 16, d));
+    return int8 ? c * bf16(grids[0]) : fmaf(c, bf16(grids[0]), bf16(grids[l.block_tokens]));
   }
 };
 

@@ -56,7 +56,7 @@ __device__ int32_t uint4_code(float x, float centre, float inverse) {
 template <bool int8, int T>
 __device__ void seal_dim(const KvLayout& l, unsigned char* head, int32_t first, int32_t d, const float (&x)[T], const Grid& g) {
   const float centre = __half2float(__ushort_as_half(g.centre)), inverse = inverse_of(g.scale);
-  unsigned char* codes = head + int64_t{first / 16} * l.codes;
+  unsigned char* codes = head + l.key_codes_of(first);
 #pragma unroll
   for (int t = 0; t < T; ++t) {
     if (int8) {
@@ -75,7 +75,7 @@ template <bool int8, int T>
 __device__ void seal(const KvLayout& l, unsigned char* head, int32_t first_token, int32_t own, const float* k, int64_t k_stride,
                      const unsigned char* tail, int32_t lane) {
   const uint16_t* kept = reinterpret_cast<const uint16_t*>(tail);
-  uint16_t* grids = reinterpret_cast<uint16_t*>(head + l.key_grids_at + int64_t{first_token / l.key_tile} * 64 * l.tiles);
+  uint16_t* grids = reinterpret_cast<uint16_t*>(head + l.key_grids_of(first_token));
   uint32_t largest = 0;  // scale's bits: none is negative
   for (int32_t d = lane; d < 16 * l.tiles; d += 32) {
     float x[T];
@@ -95,7 +95,7 @@ __device__ void seal(const KvLayout& l, unsigned char* head, int32_t first_token
   if (largest >= 0x7f80u) largest = 0x7f00u;  // NaN: its share is
   const uint32_t exponent = min(max(largest >> 7, 1u), 253u);
   const float back = __uint_as_float((254 - exponent) << 23);
-  if (lane == 0) reinterpret_cast<float*>(head + l.key_units_at)[first_token / l.key_tile] = __uint_as_float(exponent << 23);
+  if (lane == 0) *reinterpret_cast<float*>(head + l.key_unit_of(first_token)) = __uint_as_float(exponent << 23);
   for (int32_t d = lane; d < 16 * l.tiles; d += 32) {
     uint16_t& g = grids[grid_at(d) + grid_share];
     g = __half_as_ushort(__float2half_rn(__fmul_rn(bf16_float(g), back)));
@@ -147,13 +147,13 @@ __device__ void store_coded(const KvLayout& l, KvType type, unsigned char* head,
     r.high = fmaxf(r.high, __shfl_xor_sync(all_lanes, r.high, step));
   }
   r.poison = __any_sync(all_lanes, r.poison);
-  unsigned char* codes = head + l.values_at + int64_t{token / 16} * l.codes;
-  uint16_t* grids = reinterpret_cast<uint16_t*>(head + l.value_grids_at);
+  unsigned char* codes = head + l.value_codes_of(token);
+  uint16_t* grids = reinterpret_cast<uint16_t*>(head + l.value_grid_of(token));
   if (type == KvType::int8) {
     const float largest = -r.low > r.high ? -r.low : r.high;
     const uint16_t bits = scale_bits(__fmul_rn(largest, 1.0f / 127), r.poison);
     const float inverse = inverse_of(bits);
-    if (lane == 0) grids[token] = bits;
+    if (lane == 0) grids[0] = bits;
 #pragma unroll
     for (int j = 0; j < most; ++j) {
       const int32_t d = 32 * j + lane;
@@ -164,7 +164,7 @@ __device__ void store_coded(const KvLayout& l, KvType type, unsigned char* head,
   } else {
     const Grid g = grid_of(r, 8, 7, false);
     const float centre = bf16_float(g.centre), inverse = inverse_of(g.scale);
-    if (lane == 0) grids[token] = g.scale, grids[l.page_tokens + token] = g.centre;
+    if (lane == 0) grids[0] = g.scale, grids[l.block_tokens] = g.centre;
 #pragma unroll
     for (int j = 0; j < most; ++j) {  // a byte holds dimensions d and d + 8
       const int32_t d = 32 * j + lane, code = d < dims ? uint4_code(x[j], centre, inverse) : 0;

@@ -1,11 +1,9 @@
 // In the place of the CUDA backend's header: see common.cuh beside it. Addresses of shared memory are offsets; fragments
 // as PTX ISA's m16n8k16, ldmatrix and movmatrix have them.
 #pragma once
-#include "backend/cuda/common.cuh"
+#include "backend/cuda/hopper.cuh"
 
 namespace orlop::cuda {
-
-inline uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
 inline void copy16(uint32_t to, const void* from, bool seen = true) {
   if (to % 16 || to + size_t{16} > block->size || (seen && reinterpret_cast<uintptr_t>(from) % 16)) std::abort();
@@ -76,6 +74,21 @@ inline uint32_t pack_bf16(float x, float y) { return f32_to_bf16(x) | uint32_t{f
 inline uint32_t pack_f16(float x, float y) { return f32_to_f16(x) | uint32_t{f32_to_f16(y)} << 16; }
 inline float finite_f16(float x) { return x != x ? x : fminf(fmaxf(x, -65504.0f), 65504.0f); }
 inline uint32_t pack_f16_finite(float x, float y) { return pack_f16(finite_f16(x), finite_f16(y)); }
+inline uint32_t of_f16x2(uint32_t x, uint32_t y, float (*f)(float, float)) {
+  const auto half = [&](int shift) { return uint32_t{f32_to_f16(f(f16_to_f32(static_cast<uint16_t>(x >> shift)), f16_to_f32(static_cast<uint16_t>(y >> shift))))} << shift; };
+  return half(0) | half(16);
+}
+inline uint32_t minus_f16x2(uint32_t x, uint32_t y) {
+  return of_f16x2(x, y, [](float a, float b) { return a - b; });
+}
+inline uint32_t times_f16x2(uint32_t x, uint32_t y) {
+  return of_f16x2(x, y, [](float a, float b) { return a * b; });
+}
 inline float exp2_fast(float x) { return std::exp2(x); }
+inline float log2_fast(float x) { return std::log2(x); }
+template <uint32_t value>
+uint32_t in_register() {
+  return value;
+}
 
 }  // namespace orlop::cuda
