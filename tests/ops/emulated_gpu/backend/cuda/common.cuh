@@ -1,6 +1,6 @@
 // In the place of the CUDA backend's header: kernels that are built from it run on the processor, a thread for each of
 // the GPU's. Warps, blocks and clusters meet where theirs do; copies are done at once; nothing is timed.
-// tests/ops/test_chain_emulated.cc, test_attention_emulated.cc.
+// tests/ops/test_*_emulated.cc.
 #pragma once
 #include <algorithm>
 #include <atomic>
