@@ -136,8 +136,7 @@ struct Cache {
     }
   }
 
-  // The rows of sequence i, the first of which stands `from` after its first: as calls of `each` rows would find them. The
-  // tail's keys are those that came before.
+  // Of all rows; columns: of the kernel's results.
   template <int columns>
   Rows outputs(const Cut& cut) const {
     using K = decode::Coded<type, dims, columns, 32>;
@@ -264,9 +263,9 @@ void check(Random& random, int group, int kv_heads, int page_tokens, int window,
         lost += std::memcmp(&hurt[i], &out[i], 4) != 0;
     good = good && same && lost == 0 && kept == 0;
     if (!good)
-      std::printf("  %s of %d, %d of %d a group, %d columns, pages of %d, window %d; chunk %d, %d rows a tile, %d stages, walks %d: off by %g, same %d; a row of no numbers: %zu "
+      std::printf("  %s of %d, %d heads of %d a group, %d columns, pages of %d, window %d; chunk %d, %d rows a tile, %d stages, walks %d: off by %g, same %d; a row of no numbers: %zu "
                   "of others' outputs changed, %zu of its own are numbers\n",
-                  name(type), dims, group, kv_heads, columns, page_tokens, window, cut.chunk, cut.tile_rows, cut.stages, cut.walks, off, same, lost, kept);
+                  name(type), dims, kv_heads, group, columns, page_tokens, window, cut.chunk, cut.tile_rows, cut.stages, cut.walks, off, same, lost, kept);
     CHECK(good);
   }
 }
