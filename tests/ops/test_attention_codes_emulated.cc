@@ -175,7 +175,7 @@ struct Cache {
     for (const Sequence& s : sequences) longest = std::max(longest, s.before + s.rows);
     a.splits = cut.walks ? 1 : (longest - 1) / cut.chunk + 1;
     a.scale_log2 = 1.44269504f / std::sqrt(static_cast<float>(dims));
-    const int tiles = (rows / cut.tile_rows + 2 * a.seq_count) * kv.kv_heads * a.head_parts;
+    const int tiles = std::min(rows, rows / cut.tile_rows + 2 * a.seq_count) * kv.kv_heads * a.head_parts;  // as plan_decode() has them
     std::vector<float> records(static_cast<size_t>(tiles * a.splits * a.tile_columns * (dims + 4)), nan);
     std::vector<uint32_t> done(static_cast<size_t>(tiles), 0);
     a.records = records.data();
