@@ -42,10 +42,12 @@ double seconds(const orlop::Engine& engine, int batch, int prompt, std::uint32_t
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// What all of them have drawn, and when the last of it was: between two steps, so that no sequence is ahead of others.
+// What all of them have drawn, and when the last of it was: between two steps, so that no sequence is ahead of others
+// (where steps are shorter than looking at them, some are by a token).
 struct Drawn {
   std::uint64_t least = 0, all = 0;
   std::int64_t last_ns = 0;
+  bool ended = false;  // one of them has
 };
 Drawn drawn(const std::vector<orlop::Request>& requests) {
   const auto look = [&] {
@@ -56,30 +58,34 @@ Drawn drawn(const std::vector<orlop::Request>& requests) {
       d.least = std::min(d.least, i.generated_tokens);
       d.all += i.generated_tokens;
       d.last_ns = std::max(d.last_ns, i.last_token_ns);
+      d.ended = d.ended || i.state >= ORLOP_STATE_DONE;
     }
     return d;
   };
-  for (Drawn before = look();;) {
+  Drawn before = look();
+  for (int i = 0; i < 100; ++i) {
     const Drawn now = look();
     if (now.all == before.all && now.last_ns == before.last_ns) return now;
     before = now;
   }
+  return before;
 }
 
 // Tokens a second while all of a batch decode: from when each has its first token until each has `tokens` more. Prompts
-// are not in it, and nobody is done before.
+// are not in it, and nobody is done before. 0: it is not so, because they do not all run at once, or one failed.
 double decode_rate(const orlop::Engine& engine, int batch, int prompt, std::uint32_t tokens, int seed) {
   constexpr std::uint32_t ahead = 256;  // at most, of the first over the last, while prompts are computed
   std::vector<orlop::Request> all;
   for (int i = 0; i < batch; ++i) all.push_back(engine.generate(request(prompt, seed + i, tokens + ahead)).value());
   const auto until = [&](std::uint64_t least) {
-    Drawn d;
-    while ((d = drawn(all)).least < least) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    Drawn d = drawn(all);
+    for (; d.least < least && !d.ended; d = drawn(all)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return d;
   };
   const Drawn begin = until(1), end = until(begin.least + tokens);
   for (orlop::Request& r : all) r.cancel();
   for (orlop::Request& r : all) (void)r.read();  // until it has ended
+  if (end.ended) return 0;
   return static_cast<double>(end.all - begin.all) / (static_cast<double>(end.last_ns - begin.last_ns) * 1e-9);
 }
 
@@ -171,6 +177,10 @@ int main(int argc, char** argv) {
   for (const int batch : o.batches) {
     std::vector<double> all;
     for (int i = 0; i < o.rounds; ++i, seed += batch) all.push_back(decode_rate(engine, batch, o.prompt, static_cast<std::uint32_t>(o.tokens), seed));
+    if (*std::min_element(all.begin(), all.end()) == 0) {
+      std::fprintf(stderr, "%d requests do not run at once to their end: max_running_seqs, kv_bytes or max_context is too small, or one failed\n", batch);
+      return 1;
+    }
     std::printf("  decode %d: %.1f (%.1f to %.1f)", batch, median(all), *std::min_element(all.begin(), all.end()), *std::max_element(all.begin(), all.end()));
     std::fflush(stdout);
   }

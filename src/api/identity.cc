@@ -149,9 +149,9 @@ std::string quant_text(const QuantOptions& q) {
 StateFields Core::state_fields() const {
   const ModelLimits& l = model_->limits();
   std::string compute, kernels;
-  bool cuda = false;
+  bool blocks = false;  // a GPU's coded pages: since layout 2
   for (const Part& p : parts_) {
-    cuda = cuda || std::string_view(p.exec.kernels->backend) == "cuda";
+    blocks = blocks || (std::string_view(p.exec.kernels->backend) == "cuda" && (l.kv_type == KvType::int8 || l.kv_type == KvType::uint4));
     compute += cat(p.begin ? "+" : "", name(p.compute));
     kernels += cat(p.exec.kernels->backend, "/", p.exec.kernels->isa, parts_.size() > 1 ? cat("/", p.end, "/") : "/");
   }
@@ -162,8 +162,8 @@ StateFields Core::state_fields() const {
           {"quant", quant_text(l.quant)},
           {"kv_dtype", name(l.kv_type)},
           {"block_size", std::to_string(l.page_tokens)},
-          // A page's layout, and the bits in it, are those of the kernels. 2: a GPU's coded pages lie in blocks.
-          {"layout", kernels + (cuda ? "2" : "1")}};
+          // A page's layout, and the bits in it, are those of the kernels.
+          {"layout", kernels + (blocks ? "2" : "1")}};
 }
 
 }  // namespace orlop::api

@@ -280,6 +280,12 @@ TEST(decode_attention_over_codes) {
   check<u, 80, 8>(random, 7, 1, 48, 0, {{200, 1}, {15, 1}}, {{128, 1, 4, false}, {256, 1, 1, false}});
 }
 
+TEST(decode_attention_over_codes_of_many_pages) {  // more than a warp looks up at once, in one chunk
+  Random random(4);
+  check<i, 64, 8>(random, 2, 1, 16, 0, {{2300, 1}}, {{8192, 1, 2, false}});
+  check<u, 64, 8>(random, 2, 1, 32, 0, {{4300, 1}}, {{8192, 1, 1, false}});
+}
+
 TEST(decode_attention_over_codes_in_windows) {
   Random random(2);
   check<i, 96, 8>(random, 2, 1, 16, 50, {{215, 1}, {20, 1}}, {{128, 1, 1, false}, {128, 1, 2, true}});

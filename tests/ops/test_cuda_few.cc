@@ -1,6 +1,6 @@
 // Products of some rows in fast mode against those of deterministic mode, which others hold against the reference: each
 // format that kernels know, every number of rows around those at which another kernel runs, ragged shapes, long rows
-// that clusters share. Equal calls have equal bits. Without a GPU it is skipped, saying why.
+// that blocks share. Equal calls have equal bits. Without a GPU it is skipped, saying why.
 #include <cmath>
 
 #include "rows_rig.h"
@@ -139,8 +139,10 @@ TEST(some_rows_through_a_layer) {
       layer(m, 576, 1536, 960, type);
       layer(m, 1024, 1532, 256, type);  // rows that are made anew where the next product's would go
     }
-  for (const int64_t m : {32, 64, 128}) layer(m, 4096, 1024, 512, FileType::bf16);
-  layer(100, 512, 8192, 6400, FileType::bf16);  // tiles that one block has alone, and tiles that many share
+  for (const int64_t m : {9, 17, 32}) {
+    layer(m, 4096, 1024, 512, FileType::bf16);
+    layer(m, 512, 8192, 6400, FileType::bf16);  // tiles that one block has alone, and tiles that some share
+  }
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ bool start_one(Context* c, DecodeArgs a, dim3 grid) {
   constexpr int kept = 1024, beside = kept + 128;  // of a multiprocessor's shared memory, for each block: its own; and what has names
   const int64_t all = static_cast<int64_t>(c->block_shared) + kept, blocks = int64_t{grid.x} * grid.y;
   const auto stages_of = [&](int resident) {
-    int n = K::most_stages;
+    int n = std::min(K::most_stages, (a.chunk + 32 * decode::warps - 1) / (32 * decode::warps));  // no more than a warp has units
     while (n > 0 && K::shared(n) + beside > all / resident) --n;
     return n;
   };

@@ -22,10 +22,10 @@ bool start(Context* c, const DecodeArgs& a, const StoreArgs& s, bool whole, dim3
       return decode::start_one<Small>(c, a, grid, decode::attend<Small>, status, s);
     }
   using Narrow = decode::Plain<type, dims, 8>;
-  // Of blocks that come in several turns, three side by side hide each other's beginnings and ends better than two that
-  // have more on its way.
+  // Of blocks that come in several turns, each with few keys, three side by side hide each other's beginnings and ends
+  // better than two that have more on its way.
   if constexpr (dims == 128)
-    if (a.tile_columns <= 8 && int64_t{grid.x} * grid.y >= int64_t{6} * c->multiprocessors) {
+    if (a.tile_columns <= 8 && a.chunk <= 1024 && int64_t{grid.x} * grid.y >= int64_t{6} * c->multiprocessors) {
       using Many = decode::Plain<type, dims, 8, decode_warps, 2, 3>;
       return decode::start_one<Many>(c, a, grid, decode::attend<Many>, status, s);
     }

@@ -28,7 +28,7 @@ struct DecodeArgs {
   uint32_t page_bytes, values_at;
   int32_t kv_heads, group, head_parts, part_heads;  // a group's heads are taken in parts of part_heads
   int32_t page_tokens, block_tokens;
-  int32_t stages;  // of a warp's ring, where there are as many as there is memory for (attend_codes)
+  int32_t stages;  // attend_codes: of a warp's ring, chosen when it is started; else 0
   int32_t seq_count, one_each;  // one_each: as many sequences as rows
   int32_t too_many;             // sequences of as many rows are someone else's
   int32_t tile_rows, tile_columns;

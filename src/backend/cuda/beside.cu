@@ -7,6 +7,7 @@
 
 #include "backend/cuda/common.cuh"
 #include "backend/cuda/entries.h"
+#include "backend/cuda/few.cuh"
 #include "backend/cuda/gemm.cuh"
 
 namespace orlop::cuda {
@@ -115,17 +116,18 @@ void Beside::run() try {
   side.block_shared = context_->block_shared;
   side.fast = true;
   side.may_wait = context_->may_wait;  // no step runs yet
-  side.few = context_->few;
   side.launches.set(side.capability >= 90, side.block_shared);
   if (cudaSetDevice(side.index) != cudaSuccess || cudaStreamCreateWithFlags(&side.stream, cudaStreamNonBlocking) != cudaSuccess) {
     cudaGetLastError();
     return;
   }
+  if (context_->few) side.few = make_few_state(side);
   if (products(&side)) do {
       try_product(&side, matrix.desc, matrix.packed);
     } while (next(&matrix));
   hand_over_products(&side, context_);
   close_products(&side);
+  cudaFree(side.few);
   cudaStreamDestroy(side.stream);
 } catch (const std::bad_alloc&) {
 }

@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(threads, 1)
       if (lane == 0) p.left.squares[int64_t{tile} * a.m + column] = of_row;
     };
     const bool whole = from == tile_begin && until == tile_end;
-    fixed_out<false>(a, 0, n0, a.m, thread, consumers, scaled, left, [&] {
+    fixed_out<false, 4>(a, 0, n0, a.m, thread, consumers, scaled, left, [&] {
       if (whole) return true;
       const bool all = gather(p, tile, sums, &last, thread);
       group_sync(sums_barrier, consumers);

@@ -17,17 +17,18 @@ struct LeftAlone {
 struct Ready {
   __device__ bool operator()() const { return true; }
 };
-template <bool tiled, class Value, class Left = LeftAlone, class Sums = Ready>
+template <bool tiled, int at_once = 1, class Value, class Left = LeftAlone, class Sums = Ready>
 __device__ inline void fixed_out(const StreamArgs& a, int64_t m0, int64_t n0, int there, int thread, int threads, const Value& value, const Left& left = {}, const Sums& ready = {}) {
   const Piece& l = a.l;
   const bool gated = a.glu != static_cast<int>(Glu::none), gelu = a.glu == static_cast<int>(Glu::gelu_tanh);
   const int fours = (gated ? fixed_tile_w / 2 : fixed_tile_w) / 4;
   const bool even = a.out_stride % 4 == 0 && reinterpret_cast<uintptr_t>(a.out) % 16 == 0;
-  // What is added to is asked for before anything is stored: reads behind stores wait for each other.
-  constexpr int at_once = 4;
+  // Of so many places at once: what is added to is asked for before anything is stored, since reads behind stores wait for
+  // each other. It takes registers.
+#pragma unroll(at_once == 1 ? 2 : 1)
   for (int first = thread; first == thread || first < there * fours; first += at_once * threads) {
     float4 before[at_once] = {};
-    if (a.accumulate && even)
+    if (a.accumulate && even && !a.narrow_out)
 #pragma unroll
       for (int i = 0; i < at_once; ++i)
         if (const int at = first + i * threads; at < there * fours && n0 + at % fours * 4 + 4 <= a.n)

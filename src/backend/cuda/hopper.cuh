@@ -1,5 +1,6 @@
 // Hopper's asynchronous products, barriers in shared memory and tensor copies (PTX ISA 9.0, sections on wgmma,
-// mbarrier and cp.async.bulk.tensor), as far as attention needs them. Only code for sm_90a may call them.
+// mbarrier and cp.async.bulk.tensor), as far as kernels here need them. Products and registers of
+// warpgroups are for sm_90a alone, copies and waits for compute capability 9.0 and up.
 #pragma once
 #include <cuda.h>
 

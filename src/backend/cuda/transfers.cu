@@ -41,9 +41,9 @@ __global__ void __launch_bounds__(carriers) carry(unsigned char* to, const unsig
 // and after wait for no copy engine, which takes longer than such a copy.
 cudaError_t copy_few(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   if (bytes > carried_bytes || (reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16) return cudaMemcpyAsync(to, from, bytes, kind, stream);
-  const auto n = static_cast<unsigned>(bytes);
-  carry<<<(n + 16 * carriers - 1) / (16 * carriers), carriers, 0, stream>>>(static_cast<unsigned char*>(to), static_cast<const unsigned char*>(from), n);
-  return cudaGetLastError();
+  auto n = static_cast<unsigned>(bytes);
+  void* given[] = {&to, &from, &n};
+  return cudaLaunchKernel(reinterpret_cast<const void*>(carry), dim3((n + 16 * carriers - 1) / (16 * carriers)), dim3(carriers), given, 0, stream);
 }
 
 // Pinning costs by the page: 64 MiB take 2.4 ms in pages of 2 MiB, and 37 ms in pages of 4 KiB.
@@ -125,7 +125,7 @@ void Ring::upload(cudaStream_t stream, void* to, const void* from, size_t bytes,
     const size_t n = std::min(bytes, slot_bytes - used_);
     unsigned char* pinned = memory_ + static_cast<size_t>(slot_) * slot_bytes + used_;
     std::memcpy(pinned, source, n);
-    if (!good(copy_few(at, pinned, n, cudaMemcpyHostToDevice, stream), "upload", status)) return;
+    if (!good(between_kernels_ ? copy_few(at, pinned, n, cudaMemcpyHostToDevice, stream) : cudaMemcpyAsync(at, pinned, n, cudaMemcpyHostToDevice, stream), "upload", status)) return;
     used_ = std::min(slot_bytes, static_cast<size_t>(up(static_cast<int64_t>(used_ + n), 64)));
     at += n;
     source += n;
@@ -189,9 +189,9 @@ uint64_t Landings::download_later(cudaStream_t stream, void* to_host, const void
   const std::lock_guard lock(mutex_);
   Landing* l = landing_for(bytes, status);
   if (!l) return 0;
-  const cudaError_t error = !bytes          ? cudaSuccess
-                            : rows.count == 1 ? copy_few(l->memory, from, bytes, cudaMemcpyDeviceToHost, stream)
-                                              : copy_strided(l->memory, rows.bytes, from, rows.stride, rows, cudaMemcpyDeviceToHost, stream);
+  const cudaError_t error = !bytes                                ? cudaSuccess
+                            : rows.count == 1 && between_kernels_ ? copy_few(l->memory, from, bytes, cudaMemcpyDeviceToHost, stream)
+                                                                  : copy_strided(l->memory, rows.bytes, from, rows.stride, rows, cudaMemcpyDeviceToHost, stream);
   const bool copied = good(error, "download", status);
   if (!copied || !good(cudaEventRecord(l->landed, stream), "download", status)) return 0;
   l->to = to_host;
@@ -226,7 +226,11 @@ void Landings::wait(uint64_t ticket, PluginStatus* status) {
   }
 }
 
-bool Transfers::open(PluginStatus* status) { return ring_.open(status) && make_event(&before_, status); }
+bool Transfers::open(PluginStatus* status) {
+  // As launches.cu does it for the kernels between which it runs.
+  return good(cudaFuncSetAttribute(carry, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "a kernel's shared memory", status) &&
+         ring_.open(status) && make_event(&before_, status);
+}
 
 void Transfers::close() {
   pages_.close();

@@ -41,6 +41,7 @@ void load_on(Lane* lane, void* to, const void* from, size_t bytes, PluginStatus*
 // Small uploads through pinned memory, in the order of the stream. One stream's.
 class Ring {
  public:
+  explicit Ring(bool between_kernels) : between_kernels_(between_kernels) {}
   bool open(PluginStatus* status);
   void close();
   void upload(cudaStream_t stream, void* to, const void* from, size_t bytes, PluginStatus* status);
@@ -49,6 +50,7 @@ class Ring {
   static constexpr size_t slot_bytes = size_t{256} << 10;
   static constexpr int slots = 16;
   bool next_slot(cudaStream_t stream, PluginStatus* status);
+  const bool between_kernels_;  // then few bytes wait for no copy engine
   std::mutex mutex_;  // guards what follows
   unsigned char* memory_ = nullptr;
   cudaEvent_t sent_[slots] = {};
@@ -59,6 +61,7 @@ class Ring {
 // Results that are waited for later. One stream's.
 class Landings {
  public:
+  explicit Landings(bool between_kernels) : between_kernels_(between_kernels) {}
   void close();
   // The copy lands in pinned memory; wait() for its ticket, or a later one, brings it to to_host. Takes memory
   // only where more, or larger, downloads are open at once than ever before. 0 bytes: a mark in the stream.
@@ -68,6 +71,7 @@ class Landings {
 
  private:
   static constexpr size_t most_landed = size_t{64} << 20;
+  const bool between_kernels_;
   struct Landing {
     unsigned char* memory = nullptr;
     size_t room = 0, bytes = 0;
@@ -108,9 +112,9 @@ class Pages {
   static void close(Way* way);
   std::mutex mutex_;  // guards what follows
   Way out_, in_;
-  Ring ring_;
+  Ring ring_{false};
   bool ring_open_ = false;
-  Landings landings_;
+  Landings landings_{false};
 };
 
 class Transfers {
@@ -133,8 +137,8 @@ class Transfers {
   void join(cudaStream_t stream, PluginStatus* status);
 
  private:
-  Ring ring_;
-  Landings landings_;
+  Ring ring_{true};
+  Landings landings_{true};
   Pages pages_;
   std::mutex ticket_mutex_;  // guards what follows
   uint64_t page_ticket_ = 0;
