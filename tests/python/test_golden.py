@@ -20,6 +20,8 @@ bounds = {
     "bf16": (0.03, 0.2, 0.003),
     "int8": (0.08, 0.5, 0.005),
 }
+# Of int8 with AVX2, whose attention rounds otherwise: the README has its figure, 0.72 %.
+int8_avx2_perplexity = 0.008
 
 
 def engine_of(request, compute) -> orlop.Engine:
@@ -49,7 +51,8 @@ def test_perplexity(request, compute, record_property):
     record_property("perplexity", found)
     print(compute, found)
     assert found["tokens"] == 1024 and found["scored"] == 1023
-    assert abs(found["perplexity"] / expected["ppl"] - 1) <= bounds[compute][2]
+    avx2 = compute == "int8" and engine.info["kernels"].startswith("cpu avx2")
+    assert abs(found["perplexity"] / expected["ppl"] - 1) <= (int8_avx2_perplexity if avx2 else bounds[compute][2])
     ids = engine.encode(text.read_text())
     assert ids[:32] == expected["ids_first_32"]
     assert len(ids) == expected["n_tokens_whole_file"]
