@@ -20,8 +20,8 @@ bounds = {
     "bf16": (0.03, 0.2, 0.003),
     "int8": (0.08, 0.5, 0.005),
 }
-# Of int8 with AVX2, whose attention rounds otherwise: the README has its figure, 0.72 %.
-int8_avx2_perplexity = 0.008
+# int8 with AVX2 is outside of that bound, at 0.72 %, as the README says: it may not go further.
+int8_avx2_perplexity = 0.0075
 
 
 def engine_of(request, compute) -> orlop.Engine:
