@@ -3,8 +3,10 @@
 // shared memory, where a warp brings them by tensor maps into a ring of stages.
 //
 // Every multiprocessor has one block, every block an equal share of all there is to read: of the tiles of weights, one
-// after another along k, a run of steps that begins and ends anywhere (Osama et al. 2023, stream-K). What it has of a tile
-// that others have parts of goes through memory, and the last one there adds up the parts, in order: none waits.
+// after another along k, a run of steps that begins and ends anywhere (Osama et al. 2023, stream-K). A tile that several
+// have parts of is the one's that has its beginning, which comes last in that one's share: the others send it theirs through
+// memory, most of them long before. It waits for them, but for none that was started after it: shares are counted from
+// the last block.
 #include "backend/cuda/few.cuh"
 
 #include <algorithm>
@@ -13,17 +15,17 @@
 
 namespace orlop::cuda {
 
-// Parts of tiles on their way to the block that adds them up.
+// Parts of tiles on their way: of each share one at most, that of the tile which it begins inside of. A place without a
+// number holds one that is never sent: whoever takes a part leaves it so.
 struct FewState {
-  static constexpr int most_tiles = 4096;
-  uint32_t there[most_tiles];  // parts of a tile; zero between calls
-  float parts[4];              // [blocks][2][few_hopper_rows][fixed_tile_w]: of the tile that a block begins in, and of another
+  static constexpr uint32_t empty = 0xffffffffu;  // a NaN
+  float4 parts[1];  // [shares][few_hopper_rows][fixed_tile_w]
 };
 
 namespace {
 
 constexpr int threads = consumers + 32;           // one warp copies
-[[maybe_unused]] constexpr int sums_barrier = 1;  // of the consumers
+constexpr int sums_barrier = 1;  // of the consumers
 constexpr int64_t least_steps = 4, most_parts = 8;  // of a block; of a tile, or so
 
 constexpr int x_rows = few_hopper_rows;  // of activations, zeros beyond those that are there
@@ -41,59 +43,74 @@ struct Args {
   int32_t steps, all;   // of a tile; of all tiles
 };
 
-// Where a block's share begins, in steps; that of block gridDim.x is the end.
-__device__ inline int share_begin(const Args& p, int block) {
-  return static_cast<int>(static_cast<uint32_t>(p.all) * static_cast<uint32_t>(block) / gridDim.x);
-}
-// The block whose share has a step.
-[[maybe_unused]] __device__ inline int block_at(const Args& p, int step) {
-  int block = static_cast<int>(static_cast<uint32_t>(step) * gridDim.x / static_cast<uint32_t>(p.all));
-  while (share_begin(p, block + 1) <= step) ++block;
-  while (share_begin(p, block) > step) --block;
-  return block;
+// Where a share begins, in steps; that of share gridDim.x is the end.
+__device__ inline int share_begin(const Args& p, int share) {
+  return static_cast<int>(static_cast<uint32_t>(p.all) * static_cast<uint32_t>(share) / gridDim.x);
 }
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// What a block has of a tile that is others', too, [x_rows][fixed_pitch] in shared memory: to memory; of the last one
-// there, all of them take its place. All consumers; false: others are missing. last: one int of theirs.
-__device__ inline bool gather(const Args& p, int tile, float* sums, int* last, int thread) {
-  // Of a block two tiles at most are others', too: that in which its share begins, and that in which it ends. Only the
-  // tile's first block can have begun before it.
-  constexpr int fours = fixed_tile_w / 4, items = x_rows * fours / consumers, at_once = 4;  // items: of a thread, each four sums
-  const int tile_begin = tile * p.steps, first = block_at(p, tile_begin), parts = block_at(p, tile_begin + p.steps - 1) - first + 1;
-  const bool before = share_begin(p, first) < tile_begin;
-  const auto part = [&](int i) { return p.state->parts + (2 * (first + i) + (before && i == 0)) * int64_t{x_rows * fixed_tile_w}; };
-  const auto mine = [&](int at) { return reinterpret_cast<float4*>(sums + at / fours * fixed_pitch + at % fours * 4); };
-  float* const to = part(static_cast<int>(blockIdx.x) - first);
+// A thread has items of four sums each: places of the part, and where they are in shared memory, [x_rows][fixed_pitch].
+constexpr int fours = fixed_tile_w / 4, items = x_rows * fours / consumers, part_fours = x_rows * fours;
+__device__ inline float4* sums_at_place(float* sums, int at) { return reinterpret_cast<float4*>(sums + at / fours * fixed_pitch + at % fours * 4); }
+
+__device__ inline void send_part(const Args& p, int share, float* sums, int thread) {
+  float4* const to = p.state->parts + share * int64_t{part_fours};
 #pragma unroll
   for (int i = 0; i < items; ++i)
-    if (const int at = thread + i * consumers; at < p.a.m * fours) *reinterpret_cast<float4*>(to + 4 * at) = *mine(at);
-  group_sync(sums_barrier, consumers);
-  if (thread == 0) {
-    __threadfence();
-    *last = static_cast<int>(atomicAdd(p.state->there + tile, 1u)) == parts - 1;
-    __threadfence();
-  }
-  group_sync(sums_barrier, consumers);
-  if (!*last) return false;
-  if (thread == 0) p.state->there[tile] = 0;
-  float4 v[items] = {};
-  for (int of = 0; of < parts; of += at_once) {
-    float4 more[at_once][items] = {};
+    if (const int at = thread + i * consumers; at < p.a.m * fours) {
+      const float4 v = *sums_at_place(sums, at);
+      const auto number = [](float f) { return __float_as_uint(f) == FewState::empty ? __uint_as_float(0x7fffffffu) : f; };
+      send_four(to + at, {number(v.x), number(v.y), number(v.z), number(v.w)});
+    }
+}
+
+// Adds the parts of `end`'s tile that shares from `share` on have, in order.
+__device__ inline void add_parts(const Args& p, int share, int end, float* sums, int thread) {
+  constexpr int at_once = 4;  // parts
+  float4 v[items];
 #pragma unroll
-    for (int e = 0; e < at_once; ++e)
+  for (int i = 0; i < items; ++i)
+    if (const int at = thread + i * consumers; at < p.a.m * fours) v[i] = *sums_at_place(sums, at);
+  while (share_begin(p, share) < end) {
+    float4 more[at_once][items] = {};
+    unsigned missing = 0;
+    int there = 0;
+#pragma unroll
+    for (int e = 0; e < at_once; ++e) {
+      if (share_begin(p, share + e) >= end) break;
+      ++there;
 #pragma unroll
       for (int i = 0; i < items; ++i)
-        if (const int at = thread + i * consumers; of + e < parts && at < p.a.m * fours) more[e][i] = __ldcg(reinterpret_cast<const float4*>(part(of + e) + 4 * at));
+        if (thread + i * consumers < p.a.m * fours) missing |= 1u << (e * items + i);
+    }
+    const unsigned all = missing;
+    float4* const from = p.state->parts + share * int64_t{part_fours} + thread;
+    while (missing) {
+#pragma unroll
+      for (int e = 0; e < at_once; ++e)
+#pragma unroll
+        for (int i = 0; i < items; ++i)
+          if (missing >> (e * items + i) & 1) more[e][i] = receive_four(from + e * part_fours + i * consumers);
+#pragma unroll
+      for (int e = 0; e < at_once; ++e)
+#pragma unroll
+        for (int i = 0; i < items; ++i)
+          if (whole(more[e][i])) missing &= ~(1u << (e * items + i));
+    }
+    const float none = __uint_as_float(FewState::empty);
 #pragma unroll
     for (int e = 0; e < at_once; ++e)
 #pragma unroll
-      for (int i = 0; i < items; ++i) v[i] = {v[i].x + more[e][i].x, v[i].y + more[e][i].y, v[i].z + more[e][i].z, v[i].w + more[e][i].w};
+      for (int i = 0; i < items; ++i) {
+        if (!(all >> (e * items + i) & 1)) continue;
+        v[i] = {v[i].x + more[e][i].x, v[i].y + more[e][i].y, v[i].z + more[e][i].z, v[i].w + more[e][i].w};
+        from[e * part_fours + i * consumers] = {none, none, none, none};
+      }
+    share += there;
   }
 #pragma unroll
   for (int i = 0; i < items; ++i)
-    if (const int at = thread + i * consumers; at < p.a.m * fours) *mine(at) = v[i];
-  return true;
+    if (const int at = thread + i * consumers; at < p.a.m * fours) *sums_at_place(sums, at) = v[i];
 }
 #endif
 
@@ -104,12 +121,11 @@ __global__ void __launch_bounds__(threads, 1)
   const StreamArgs& a = p.a;
   extern __shared__ unsigned char raw_shared[];
   __shared__ float scales[x_rows];
-  __shared__ int last;
   const uint32_t base = (shared_address(raw_shared) + 1023) / 1024 * 1024, full = base + barriers_at, empty = full + 8 * stages;
   float* const sums = reinterpret_cast<float*>(raw_shared + (base - shared_address(raw_shared)) + sums_at);
   const bool gated = a.glu != static_cast<int>(Glu::none);
-  const int rows_of_tile = gated ? fixed_tile_w / 2 : fixed_tile_w, block = static_cast<int>(blockIdx.x);
-  const int begin = share_begin(p, block), count = share_begin(p, block + 1) - begin;
+  const int rows_of_tile = gated ? fixed_tile_w / 2 : fixed_tile_w, share = static_cast<int>(gridDim.x - 1 - blockIdx.x);
+  const int begin = share_begin(p, share), count = share_begin(p, share + 1) - begin;
   if (threadIdx.x == 0) {
     for (int s = 0; s < stages; ++s) {
       barrier_init(full + 8 * s, 1);
@@ -122,6 +138,7 @@ __global__ void __launch_bounds__(threads, 1)
 
   if (threadIdx.x >= consumers) {
     if (threadIdx.x == consumers) {
+      prefetch_map(&x);
       const uint64_t once = read_once();
       const auto weights = [&](int i) {
         const uint32_t to = base + i % stages * stage_bytes, barrier = full + 8 * (i % stages);
@@ -191,13 +208,17 @@ __global__ void __launch_bounds__(threads, 1)
       const float of_row = warp_sum(v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w));
       if (lane == 0) p.left.squares[int64_t{tile} * a.m + column] = of_row;
     };
-    const bool whole = from == tile_begin && until == tile_end;
-    fixed_out<false, 4>(a, 0, n0, a.m, thread, consumers, scaled, left, [&] {
-      if (whole) return true;
-      const bool all = gather(p, tile, sums, &last, thread);
-      group_sync(sums_barrier, consumers);
-      return all;
-    });
+    if (from > tile_begin) {
+      send_part(p, share, sums, thread);
+    } else {
+      fixed_out<false, 4>(a, 0, n0, a.m, thread, consumers, scaled, left, [&] {
+        if (until < tile_end) {
+          add_parts(p, share + 1, begin + tile_end, sums, thread);
+          group_sync(sums_barrier, consumers);
+        }
+        return true;
+      });
+    }
     group_sync(sums_barrier, consumers);  // the sums are the next tile's
   }
 #endif
@@ -206,9 +227,9 @@ __global__ void __launch_bounds__(threads, 1)
 }  // namespace
 
 FewState* make_few_state(const Context& c) {
-  const size_t bytes = sizeof(FewState) + size_t{2} * static_cast<size_t>(c.multiprocessors) * few_hopper_rows * fixed_tile_w * sizeof(float);
+  const size_t bytes = static_cast<size_t>(c.multiprocessors) * few_hopper_rows * fixed_tile_w * sizeof(float);
   FewState* state = nullptr;
-  if (cudaMalloc(&state, bytes) == cudaSuccess && cudaMemsetAsync(state, 0, bytes, c.stream) == cudaSuccess) return state;
+  if (cudaMalloc(&state, bytes) == cudaSuccess && cudaMemsetAsync(state, 0xff, bytes, c.stream) == cudaSuccess) return state;
   cudaGetLastError();
   cudaFree(state);
   return nullptr;
@@ -217,7 +238,7 @@ FewState* make_few_state(const Context& c) {
 bool few_takes(const Context& c, const LinearDesc& d, const Pieces& pieces, int64_t m) {
   if (!c.few || m <= plain_rows || m > few_hopper_rows || d.compute == Compute::fp32 || !tensor_map_encode()) return false;
   for (int i = 0; i < pieces.count; ++i)
-    if (pieces.piece[i].codes != Codes::bf16 || pieces.piece[i].rows > int64_t{FewState::most_tiles} * fixed_tile_w / 2) return false;
+    if (pieces.piece[i].codes != Codes::bf16) return false;
   return true;
 }
 

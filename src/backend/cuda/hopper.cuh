@@ -80,6 +80,19 @@ __device__ inline void receive_words(const uint64_t* from, uint64_t& a, uint64_t
   asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(from) : "memory");
 }
 
+// Four numbers that are each whole by themselves; one of these bits was never sent.
+__device__ inline void send_four(float4* to, float4 v) {
+  asm volatile("st.relaxed.gpu.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+}
+__device__ inline float4 receive_four(const float4* from) {
+  float4 v;
+  asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from) : "memory");
+  return v;
+}
+__device__ inline bool whole(const float4& v) {
+  return __float_as_uint(v.x) != ~0u && __float_as_uint(v.y) != ~0u && __float_as_uint(v.z) != ~0u && __float_as_uint(v.w) != ~0u;
+}
+
 template <int Count>
 __device__ inline void fewer_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count));
