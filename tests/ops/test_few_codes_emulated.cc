@@ -4,26 +4,13 @@
 #include <thread>
 
 #include "backend/cuda/few_codes_plan.h"
-#include "backend/cuda/pack.h"
-#include "random_matrix.h"
+#include "few_codes_rig.h"
 
 namespace orlop::test {
 namespace {
 
 using namespace orlop::cuda;
 using namespace orlop::cuda::few;
-
-// At a multiple of 128 bytes, as the GPU's.
-template <class T>
-class Memory {
- public:
-  explicit Memory(int64_t n) : bytes_(new (std::align_val_t{128}) unsigned char[static_cast<size_t>(n) * sizeof(T)]) {}
-  T* get() const { return reinterpret_cast<T*>(bytes_.get()); }
-  T& operator[](size_t i) const { return get()[i]; }
-
- private:
-  std::unique_ptr<unsigned char[], EmulatedBlock::Free> bytes_;
-};
 
 template <Codes codes, Scales scales, int columns>
 void run(const StreamArgs& a, int split, int along_k, int clusters, int phases, int most) {
@@ -97,68 +84,9 @@ struct Case {
 };
 
 void product(const Case& s) {
-  const bool gated = s.glu != Glu::none;
-  const RandomMatrix matrix(s.type, s.group, s.n, s.k, s.glu);
-  const LinearDesc& d = matrix.desc;
-  const Pieces pieces(d);
-  const Memory<unsigned char> memory(static_cast<int64_t>(cuda::linear_bytes(d)));
-  pack_tiles(d, matrix.source, 0, cuda::linear_tiles(d), [&](int64_t at, const void* from, size_t bytes) { std::memcpy(memory.get() + at, from, bytes); });
-
-  const int64_t x_stride = up(s.k, 8) + 8, out_stride = s.n + 3, all = gated ? 2 * s.n : s.n;
-  const Memory<uint16_t> x(s.m * x_stride);
-  for (int64_t i = 0; i < s.m * x_stride; ++i) x[static_cast<size_t>(i)] = i % x_stride < s.k ? f32_to_bf16(uniform(-1, 1)) : uint16_t{0x7fff};
-  const Memory<float> out(s.m * out_stride);
-  std::vector<float> start, bias;
-  for (int64_t i = 0; i < s.m * out_stride; ++i) start.push_back(uniform(-1, 1));
-  for (int64_t i = 0; i < all; ++i) bias.push_back(uniform(-1, 1));
-  std::memcpy(out.get(), start.data(), start.size() * 4);
-  StreamArgs a{};
-  a.l = pieces.piece[0];
-  a.low = memory.get() + a.l.begin;
-  a.high = memory.get() + pieces.piece[pieces.count - 1].begin;
-  a.up_row = gated && pieces.count == 1 ? s.n : 0;
-  a.x = x.get();
-  a.x_stride = x_stride;
-  a.out = out.get();
-  a.out_stride = out_stride;
-  a.bias = s.bias ? bias.data() : nullptr;
-  a.up_bias = s.bias && gated ? bias.data() + s.n : nullptr;
-  a.n = gated ? s.n : a.l.rows;
-  a.m = s.m;
-  a.glu = static_cast<int32_t>(s.glu);
-  a.narrow_x = true;
-  a.narrow_out = s.narrow;
-  a.accumulate = s.add;
-  run(a, s.split, s.along_k, s.clusters, s.phases, s.most);
-
-  double scale = 0, worst = 0;
-  bool others = true;
-  for (int64_t n = 0; n < s.n; ++n)
-    for (int r = 0; r < s.m; ++r) {
-      double v = matrix.output(n, [&](int64_t i) { return bf16_to_f32(x[static_cast<size_t>(r * x_stride + i)]); }, s.bias ? &bias : nullptr);
-      const auto at = static_cast<size_t>(r * out_stride + n);
-      if (s.add) v += double{start[at]};
-      double got = double{out[at]};
-      if (s.narrow) got = double{bf16_to_f32(reinterpret_cast<const uint16_t*>(out.get())[at])};
-      scale = std::max(scale, std::fabs(v));
-      const double off = std::fabs(got - v) - (s.narrow ? 0.004 * std::fabs(v) : 0.0);
-      if (!(off <= worst)) worst = off;
-    }
-  for (size_t i = 0; i < start.size(); ++i) {  // between the rows nothing is written
-    if (s.narrow) {
-      const auto* got = reinterpret_cast<const uint16_t*>(out.get());
-      const auto* before = reinterpret_cast<const uint16_t*>(start.data());
-      for (const size_t h : {i, i + start.size()})
-        if ((h >= start.size() || static_cast<int64_t>(h) % out_stride >= s.n) && got[h] != before[h]) others = false;
-    } else if (static_cast<int64_t>(i) % out_stride >= s.n && std::memcmp(&out[i], &start[i], 4)) {
-      others = false;
-    }
-  }
-  const bool good = worst <= 2e-5 * scale && others;
-  if (!good)
-    std::printf("  %s group %d, m %d, n %d, k %d, gate %d, split %d x %d: off by %g of %g\n", info(s.type).name, s.group, s.m, static_cast<int>(s.n), static_cast<int>(s.k), static_cast<int>(s.glu), s.split,
-                s.along_k, worst, scale);
-  CHECK(good);
+  char how[64];
+  std::snprintf(how, sizeof how, "split %d x %d", s.split, s.along_k);
+  few_product({s.type, s.group, s.m, s.n, s.k, s.glu, s.bias, s.narrow, s.add}, how, [&](const StreamArgs& a) { run(a, s.split, s.along_k, s.clusters, s.phases, s.most); });
 }
 
 TEST(every_kind_of_code) {

@@ -1,11 +1,9 @@
 // Products of more than plain_rows rows, and fewer than a library is good at, in fast mode on Hopper: bounded by reading
 // the weights, like stream()'s, with warpgroup products and outputs that go where they belong.
 #pragma once
-#include "backend/cuda/fixed_out.cuh"
+#include "backend/cuda/few_parts.cuh"
 
 namespace orlop::cuda {
-
-constexpr int few_hopper_rows = 32;  // at most, of bf16 weights; a library is faster with more
 
 // What its kernels pass parts of tiles through; null: no memory for it. Freed with cudaFree().
 FewState* make_few_state(const Context& c);

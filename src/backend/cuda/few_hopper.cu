@@ -1,32 +1,16 @@
 // Products of up to 32 rows of activations with bf16 weights, at the speed of reading these. Weights are the left operand,
 // whose rows of 64 fill a warpgroup product (wgmma), activations the right one, as few columns as there are: both from
 // shared memory, where a warp brings them by tensor maps into a ring of stages.
-//
-// Every multiprocessor has one block, every block an equal share of all there is to read: of the tiles of weights, one
-// after another along k, a run of steps that begins and ends anywhere (Osama et al. 2023, stream-K). A tile that several
-// have parts of is the one's that has its beginning, which comes last in that one's share: the others send it theirs through
-// memory, most of them long before. It waits for them, but for none that was started after it: shares are counted from
-// the last block.
 #include "backend/cuda/few.cuh"
-
-#include <algorithm>
-
 #include "backend/cuda/fixed_hopper.cuh"
 
 namespace orlop::cuda {
 
-// Parts of tiles on their way: of each share one at most, that of the tile which it begins inside of. A place without a
-// number holds one that is never sent: whoever takes a part leaves it so.
-struct FewState {
-  static constexpr uint32_t empty = 0xffffffffu;  // a NaN
-  float4 parts[1];  // [shares][few_hopper_rows][fixed_tile_w]
-};
-
 namespace {
 
 constexpr int threads = consumers + 32;           // one warp copies
-constexpr int sums_barrier = 1;  // of the consumers
-constexpr int64_t least_steps = 4, most_parts = 8;  // of a block; of a tile, or so
+[[maybe_unused]] constexpr int sums_barrier = 1;  // of the consumers
+constexpr int64_t least_steps = 4;                // of a block
 
 constexpr int x_rows = few_hopper_rows;  // of activations, zeros beyond those that are there
 constexpr int w_bytes = fixed_tile_w * step_k * 2, x_bytes = x_rows * step_k * 2, stage_bytes = w_bytes + x_bytes;
@@ -39,80 +23,9 @@ static_assert(fixed_tile_w == 64 * groups && stages > 2);
 struct Args {
   StreamArgs a;
   FewNorm taken, left;  // what x lacks, and what is left for the next product; rows null: nothing
-  FewState* state;
-  int32_t steps, all;   // of a tile; of all tiles
+  FewShares shares;
 };
-
-// Where a share begins, in steps; that of share gridDim.x is the end.
-__device__ inline int share_begin(const Args& p, int share) {
-  return static_cast<int>(static_cast<uint32_t>(p.all) * static_cast<uint32_t>(share) / gridDim.x);
-}
-
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// A thread has items of four sums each: places of the part, and where they are in shared memory, [x_rows][fixed_pitch].
-constexpr int fours = fixed_tile_w / 4, items = x_rows * fours / consumers, part_fours = x_rows * fours;
-__device__ inline float4* sums_at_place(float* sums, int at) { return reinterpret_cast<float4*>(sums + at / fours * fixed_pitch + at % fours * 4); }
-
-__device__ inline void send_part(const Args& p, int share, float* sums, int thread) {
-  float4* const to = p.state->parts + share * int64_t{part_fours};
-#pragma unroll
-  for (int i = 0; i < items; ++i)
-    if (const int at = thread + i * consumers; at < p.a.m * fours) {
-      const float4 v = *sums_at_place(sums, at);
-      const auto number = [](float f) { return __float_as_uint(f) == FewState::empty ? __uint_as_float(0x7fffffffu) : f; };
-      send_four(to + at, {number(v.x), number(v.y), number(v.z), number(v.w)});
-    }
-}
-
-// Adds the parts of `end`'s tile that shares from `share` on have, in order.
-__device__ inline void add_parts(const Args& p, int share, int end, float* sums, int thread) {
-  constexpr int at_once = 4;  // parts
-  float4 v[items];
-#pragma unroll
-  for (int i = 0; i < items; ++i)
-    if (const int at = thread + i * consumers; at < p.a.m * fours) v[i] = *sums_at_place(sums, at);
-  while (share_begin(p, share) < end) {
-    float4 more[at_once][items] = {};
-    unsigned missing = 0;
-    int there = 0;
-#pragma unroll
-    for (int e = 0; e < at_once; ++e) {
-      if (share_begin(p, share + e) >= end) break;
-      ++there;
-#pragma unroll
-      for (int i = 0; i < items; ++i)
-        if (thread + i * consumers < p.a.m * fours) missing |= 1u << (e * items + i);
-    }
-    const unsigned all = missing;
-    float4* const from = p.state->parts + share * int64_t{part_fours} + thread;
-    while (missing) {
-#pragma unroll
-      for (int e = 0; e < at_once; ++e)
-#pragma unroll
-        for (int i = 0; i < items; ++i)
-          if (missing >> (e * items + i) & 1) more[e][i] = receive_four(from + e * part_fours + i * consumers);
-#pragma unroll
-      for (int e = 0; e < at_once; ++e)
-#pragma unroll
-        for (int i = 0; i < items; ++i)
-          if (whole(more[e][i])) missing &= ~(1u << (e * items + i));
-    }
-    const float none = __uint_as_float(FewState::empty);
-#pragma unroll
-    for (int e = 0; e < at_once; ++e)
-#pragma unroll
-      for (int i = 0; i < items; ++i) {
-        if (!(all >> (e * items + i) & 1)) continue;
-        v[i] = {v[i].x + more[e][i].x, v[i].y + more[e][i].y, v[i].z + more[e][i].z, v[i].w + more[e][i].w};
-        from[e * part_fours + i * consumers] = {none, none, none, none};
-      }
-    share += there;
-  }
-#pragma unroll
-  for (int i = 0; i < items; ++i)
-    if (const int at = thread + i * consumers; at < p.a.m * fours) *sums_at_place(sums, at) = v[i];
-}
-#endif
+using Parts = FewParts<consumers, fixed_tile_w, x_rows>;
 
 __global__ void __launch_bounds__(threads, 1)
     few_products(const __grid_constant__ Args p, const __grid_constant__ CUtensorMap low, const __grid_constant__ CUtensorMap high, const __grid_constant__ CUtensorMap x) {
@@ -125,7 +38,7 @@ __global__ void __launch_bounds__(threads, 1)
   float* const sums = reinterpret_cast<float*>(raw_shared + (base - shared_address(raw_shared)) + sums_at);
   const bool gated = a.glu != static_cast<int>(Glu::none);
   const int rows_of_tile = gated ? fixed_tile_w / 2 : fixed_tile_w, share = static_cast<int>(gridDim.x - 1 - blockIdx.x);
-  const int begin = share_begin(p, share), count = share_begin(p, share + 1) - begin;
+  const int begin = share_begin(p.shares, share), count = share_begin(p.shares, share + 1) - begin;
   if (threadIdx.x == 0) {
     for (int s = 0; s < stages; ++s) {
       barrier_init(full + 8 * s, 1);
@@ -142,13 +55,13 @@ __global__ void __launch_bounds__(threads, 1)
       const uint64_t once = read_once();
       const auto weights = [&](int i) {
         const uint32_t to = base + i % stages * stage_bytes, barrier = full + 8 * (i % stages);
-        const int tile = (begin + i) / p.steps, k = (begin + i - tile * p.steps) * step_k, n0 = tile * rows_of_tile;
+        const int tile = (begin + i) / p.shares.steps, k = (begin + i - tile * p.shares.steps) * step_k, n0 = tile * rows_of_tile;
         barrier_expect(barrier, stage_bytes);
         copy_rows_once(to, &low, k, n0, barrier, once);
         copy_rows_once(to + w_bytes / 2, gated ? &high : &low, k, gated ? n0 + static_cast<int>(a.up_row) : n0 + 64, barrier, once);
       };
       const auto activations = [&](int i) {
-        copy_rows(base + i % stages * stage_bytes + w_bytes, &x, (begin + i) % p.steps * step_k, 0, full + 8 * (i % stages));
+        copy_rows(base + i % stages * stage_bytes + w_bytes, &x, (begin + i) % p.shares.steps * step_k, 0, full + 8 * (i % stages));
       };
       const int early = min(count, stages);
       for (int i = 0; i < early; ++i) weights(i);
@@ -174,7 +87,7 @@ __global__ void __launch_bounds__(threads, 1)
       if (lane == 0) scales[column] = 1.0f / sqrtf(of_row / static_cast<float>(a.l.k) + p.taken.eps);
     }
   for (int i = 0; i < count;) {
-    const int tile = (begin + i) / p.steps, tile_begin = tile * p.steps - begin, tile_end = tile_begin + p.steps, from = i, until = min(count, tile_end);
+    const int tile = (begin + i) / p.shares.steps, tile_begin = tile * p.shares.steps - begin, tile_end = tile_begin + p.shares.steps, from = i, until = min(count, tile_end);
     const int64_t n0 = int64_t{tile} * rows_of_tile;
     float sum[N];
 #pragma unroll
@@ -209,11 +122,11 @@ __global__ void __launch_bounds__(threads, 1)
       if (lane == 0) p.left.squares[int64_t{tile} * a.m + column] = of_row;
     };
     if (from > tile_begin) {
-      send_part(p, share, sums, thread);
+      Parts::send(p.shares, a.m, share, sums, thread);
     } else {
       fixed_out<false, 4>(a, 0, n0, a.m, thread, consumers, scaled, left, [&] {
         if (until < tile_end) {
-          add_parts(p, share + 1, begin + tile_end, sums, thread);
+          Parts::add(p.shares, a.m, share + 1, begin + tile_end, sums, thread);
           group_sync(sums_barrier, consumers);
         }
         return true;
@@ -227,7 +140,7 @@ __global__ void __launch_bounds__(threads, 1)
 }  // namespace
 
 FewState* make_few_state(const Context& c) {
-  const size_t bytes = static_cast<size_t>(c.multiprocessors) * few_hopper_rows * fixed_tile_w * sizeof(float);
+  const size_t bytes = static_cast<size_t>(c.multiprocessors) * few_hopper_rows * few_most_w * sizeof(float);
   FewState* state = nullptr;
   if (cudaMalloc(&state, bytes) == cudaSuccess && cudaMemsetAsync(state, 0xff, bytes, c.stream) == cudaSuccess) return state;
   cudaGetLastError();
@@ -257,21 +170,14 @@ bool few_leaves(Context* c, const float* x, int64_t x_stride, int64_t m, int64_t
 }
 
 bool few_hopper(Context* c, const StreamArgs& a, const FewNorm* norm) {
-  const int64_t rows = a.glu ? fixed_tile_w / 2 : fixed_tile_w, tiles = (a.n + rows - 1) / rows, steps = a.l.k_padded / step_k, all = tiles * steps;
-  const Args p{a, norm ? *norm : FewNorm{}, {}, c->few, static_cast<int32_t>(steps), static_cast<int32_t>(all)};
-  // As many blocks as there are, or some fewer, if shares are equal then.
-  int64_t blocks = std::clamp<int64_t>(all / std::max(least_steps, steps / most_parts), 1, c->multiprocessors);
-  for (int64_t fewer = blocks; fewer > blocks * 15 / 16; --fewer)
-    if (all % fewer == 0) {
-      blocks = fewer;
-      break;
-    }
+  const int64_t rows = a.glu ? fixed_tile_w / 2 : fixed_tile_w, tiles = (a.n + rows - 1) / rows, steps = a.l.k_padded / step_k;
+  const Args p{a, norm ? *norm : FewNorm{}, {}, {c->few, static_cast<int32_t>(steps), static_cast<int32_t>(tiles * steps)}};
   CUtensorMap maps[3];
   const int64_t w_rows = up(a.l.rows, row_block);
   if (!map_rows(a.low, a.l.k_padded, w_rows, a.l.row_bytes, &maps[0]) || !map_rows(a.high, a.l.k_padded, w_rows, a.l.row_bytes, &maps[1]) ||
       !map_rows(a.x, a.l.k, a.m, a.x_stride * 2, &maps[2], x_rows))
     return false;
-  launch(c, few_products, Shape{dim3(static_cast<unsigned>(blocks)), dim3(threads), shared_bytes}, p, maps[0], maps[1], maps[2]);
+  launch(c, few_products, Shape{dim3(static_cast<unsigned>(few_blocks(p.shares, least_steps, c->multiprocessors))), dim3(threads), shared_bytes}, p, maps[0], maps[1], maps[2]);
   return true;
 }
 

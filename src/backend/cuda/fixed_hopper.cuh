@@ -23,18 +23,6 @@ struct HopperPlan {
   }
 };
 
-// A box of rows and step_k elements, as its map says.
-__device__ inline void copy_rows(uint32_t to, const CUtensorMap* map, int k, int row, uint32_t barrier) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(map), "r"(k), "r"(row),
-               "r"(barrier)
-               : "memory");
-}
-// Of what is read once.
-__device__ inline void copy_rows_once(uint32_t to, const CUtensorMap* map, int k, int row, uint32_t barrier, uint64_t policy) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to), "l"(map),
-               "r"(k), "r"(row), "r"(barrier), "l"(policy)
-               : "memory");
-}
 // If so. No branch: products are on their way.
 __device__ inline void arrive_if(bool really, uint32_t barrier) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [%0];\n}\n" ::"r"(barrier), "r"(static_cast<int>(really))

@@ -29,6 +29,24 @@ __device__ inline void barrier_wait(uint32_t barrier, int parity) {
       "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
       "@done bra out;\nbra again;\nout:\n}\n" ::"r"(barrier), "r"(parity) : "memory");
 }
+// What lies at such an address. Through one, the compiler has no pointer to make again and again.
+__device__ inline uint4 shared_16(uint32_t from) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(from) : "memory");
+  return v;
+}
+__device__ inline uint2 shared_8(uint32_t from) {
+  uint2 v;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(from) : "memory");
+  return v;
+}
+__device__ inline uint32_t shared_4(uint32_t from) {
+  uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
+  return v;
+}
+// The same, of which the assembler does not know how it was made: it stays in a register. All lanes of a warp.
+__device__ inline uint32_t kept(uint32_t v) { return __shfl_sync(all_lanes, v, static_cast<int>(threadIdx.x) % 32); }
 // What this thread stored to shared memory is there for tensor cores and copies, once it has passed a barrier.
 __device__ inline void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 // Of some of a block's warps.
@@ -51,6 +69,12 @@ __device__ inline void copy_box(uint32_t to, const CUtensorMap* map, int x, int 
                "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier)
                : "memory");
 }
+// A box of rows, as its map says, from element k of `row` on.
+__device__ inline void copy_rows(uint32_t to, const CUtensorMap* map, int k, int row, uint32_t barrier) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(map), "r"(k), "r"(row),
+               "r"(barrier)
+               : "memory");
+}
 // Bytes that lie together, a multiple of 16.
 __device__ inline void copy_bytes(uint32_t to, const void* from, int bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier)
@@ -65,6 +89,11 @@ __device__ inline uint64_t read_once() {
 __device__ inline void copy_bytes_once(uint32_t to, const void* from, int bytes, uint32_t barrier, uint64_t policy) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes),
                "r"(barrier), "l"(policy)
+               : "memory");
+}
+__device__ inline void copy_rows_once(uint32_t to, const CUtensorMap* map, int k, int row, uint32_t barrier, uint64_t policy) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to), "l"(map),
+               "r"(k), "r"(row), "r"(barrier), "l"(policy)
                : "memory");
 }
 __device__ inline void prefetch_map(const CUtensorMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
@@ -126,13 +155,15 @@ __device__ inline uint64_t swizzled(uint32_t address, int across, int down) {
 }
 
 // Registers of an accumulator, as the assembler counts them and as it is given them.
-#define ORLOP_D16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define ORLOP_D8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define ORLOP_D16 ORLOP_D8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define ORLOP_D32 ORLOP_D16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define ORLOP_D40 ORLOP_D32 ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define ORLOP_D48 ORLOP_D40 ", %40, %41, %42, %43, %44, %45, %46, %47"
 #define ORLOP_D64 ORLOP_D48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define ORLOP_F8(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define ORLOP_F32(d, i) ORLOP_F8(d, i), ORLOP_F8(d, i + 8), ORLOP_F8(d, i + 16), ORLOP_F8(d, i + 24)
+#define ORLOP_OUT8(d) ORLOP_F8(d, 0)
 #define ORLOP_OUT16(d) ORLOP_F8(d, 0), ORLOP_F8(d, 8)
 #define ORLOP_OUT32(d) ORLOP_F32(d, 0)
 #define ORLOP_OUT40(d) ORLOP_F32(d, 0), ORLOP_F8(d, 32)
@@ -140,7 +171,7 @@ __device__ inline uint64_t swizzled(uint32_t address, int across, int down) {
 #define ORLOP_OUT64(d) ORLOP_F32(d, 0), ORLOP_F32(d, 32)
 
 // Products of 64 rows with N columns over 16: both from shared memory, each row along its 16 (scores); or the
-// first from registers and the second across (values). accumulate 0: what was there does not count.
+// first from registers and the second across (values) or along, too. accumulate 0: what was there does not count.
 template <class T, int N>
 struct Product;
 
@@ -160,7 +191,15 @@ struct Product;
                    : ORLOP_OUT##R(d)                                                                                      \
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                                \
     }                                                                                                                     \
+    __device__ static inline void along(float (&d)[R], const uint32_t* a, uint64_t b, int accumulate) {                   \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #F ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N                   \
+                   "k16.f32." NAME "." NAME " {" ORLOP_D##R "}, {%" #A ", %" #B ", %" #C ", %" #D "}, %" #E               \
+                   ", p, 1, 1, 0;\n}\n"                                                                                   \
+                   : ORLOP_OUT##R(d)                                                                                      \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                                \
+    }                                                                                                                     \
   };
+ORLOP_PRODUCT(__nv_bfloat16, "bf16", 16, 8, 8, 9, 10, 11, 12, 13)
 ORLOP_PRODUCT(__nv_bfloat16, "bf16", 32, 16, 16, 17, 18, 19, 20, 21)
 ORLOP_PRODUCT(__nv_bfloat16, "bf16", 64, 32, 32, 33, 34, 35, 36, 37)
 ORLOP_PRODUCT(__half, "f16", 64, 32, 32, 33, 34, 35, 36, 37)

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -88,8 +89,10 @@ struct EmulatedWarp {
 struct EmulatedBarrier {
   int count = 0, pending = 0, phase = 0;
   int64_t bytes = 0;  // that are expected and have not come
-  void settle() {
-    if (pending == 0 && bytes == 0) phase ^= 1, pending = count;
+  bool settle() {  // whether its phase is over
+    if (pending != 0 || bytes != 0) return false;
+    phase ^= 1, pending = count;
+    return true;
   }
 };
 
@@ -124,6 +127,7 @@ struct EmulatedBlock {
   std::mutex mutex;  // guards what follows
   std::map<int, std::unique_ptr<Meeting>> groups;
   std::map<uint32_t, EmulatedBarrier> barriers;
+  std::condition_variable turned;  // one of them has a new phase
 };
 
 struct Dim {
