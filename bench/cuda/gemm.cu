@@ -1,6 +1,7 @@
 // Products of many rows: right against double on samples, and how fast, alone and as a layer's chain, on one
 // GPU. Built with the plugin's files; libcublasLt must be where the plugin finds it.
 //   gemm [check|mixed|layer|time]   (all if none is named)
+#include "backend/cuda/few.cuh"
 #include "gemm_check.cuh"
 
 namespace {
@@ -243,6 +244,7 @@ int main(int count, char** words) {
   c.fast = c.may_wait = true;
   c.launches.set(p.major >= 9, c.block_shared);
   must(cudaStreamCreateWithFlags(&c.stream, cudaStreamNonBlocking), "stream");
+  if (c.capability == 90) c.few = make_few_state(c);
   char library[200];
   describe_products(&c, library, sizeof library);
   std::printf("%s; %s\n", p.name, library);
@@ -253,5 +255,6 @@ int main(int count, char** words) {
   if (what.empty() || what == "time") time_small(&c), time_products(&c);
   c.launches.clear();
   close_products(&c);
+  cudaFree(c.few);
   return good ? 0 : 1;
 }

@@ -32,10 +32,10 @@ bool run(Context* c, const StreamArgs& a, bool go) {
   using L = few_coded::Layout<codes, scales, wide, columns>;
   constexpr int64_t least_steps = wide ? 2 : 4;
   const int64_t steps = a.l.k_padded / few_coded::step_k, tiles = tiles_of(a, wide);
-  if (L::bytes > c->block_shared) return false;
+  if (L::bytes > c->block_shared || !tensor_map_encode()) return false;
+  if (!go) return true;
   CUtensorMap maps[3];
   if (!map_codes<L>(a.low, a.l, &maps[0]) || !map_codes<L>(a.high, a.l, &maps[1]) || !map_rows(a.x, a.l.k, a.m, a.x_stride * 2, &maps[2], columns)) return false;
-  if (!go) return true;
   const Args p{a, {c->few, static_cast<int32_t>(steps), static_cast<int32_t>(tiles * steps)}};
   launch(c, few_coded::products<codes, scales, wide, columns>,
          Shape{dim3(static_cast<unsigned>(few_blocks(p.shares, least_steps, c->multiprocessors))), dim3(few_coded::threads), L::bytes}, p, maps[0], maps[1], maps[2]);

@@ -111,7 +111,10 @@ class Many {
                                                     .m = a_.m, .k = d_.k, .k_padded = first.k_padded, .eps = a_.norm_eps, .narrow = a_.narrow_x}))
       return false;
     for (int i = 0; i < count; ++i)
-      if (!few_hopper_codes(c_, of[i], true)) few_codes(c_, of[i], status);
+      if (!few_hopper_codes(c_, of[i], true) && !few_codes(c_, of[i], status) && status->code == 0) {
+        status->code = -12;
+        std::snprintf(status->text, sizeof status->text, "a product of few rows was refused");
+      }
     return true;
   }
 
