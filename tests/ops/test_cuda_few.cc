@@ -139,10 +139,11 @@ TEST(some_rows_through_a_layer) {
       layer(m, 576, 1536, 960, type);
       layer(m, 1024, 1532, 256, type);  // rows that are made anew where the next product's would go
     }
-  for (const int64_t m : {9, 17, 32}) {
-    layer(m, 4096, 1024, 512, FileType::bf16);
-    layer(m, 512, 8192, 6400, FileType::bf16);  // tiles that one block has alone, and tiles that some share
-  }
+  for (const FileType type : {FileType::bf16, FileType::w4})
+    for (const int64_t m : {9, 17, 32}) {
+      layer(m, 4096, 1024, 512, type);  // tiles that are whole numbers of shares
+      layer(m, 512, 8192, 6400, type);  // tiles that one block has alone, and tiles that some share
+    }
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ void run(const StreamArgs& a, int most_blocks) {
   const Piece& l = a.l;
   const int64_t padded = up(l.rows, row_block), line = l.tiled ? l.units * l.block_bytes : l.row_bytes;
   const auto codes_at = [&](const unsigned char* from) {
-    return l.tiled ? CUtensorMap{from, line / 8, padded / tile_rows, line, 8, L::tile_bytes / 8, L::rows / 2 / static_cast<int>(tile_rows), false}
+    return l.tiled ? CUtensorMap{from, line / 8, padded / tile_rows, line, 8, L::unit_bytes / 8, L::rows / 2 / static_cast<int>(tile_rows), false}
                    : CUtensorMap{from, l.k_padded, padded, line, 1, 128, L::rows / 2, true};
   };
   const CUtensorMap low = codes_at(a.low), high = codes_at(a.high), x{static_cast<const unsigned char*>(a.x), l.k, a.m, a.x_stride * 2, 2, 64, columns, true};
@@ -26,7 +26,7 @@ void run(const StreamArgs& a, int most_blocks) {
   const int64_t room = int64_t{most_blocks} * few_hopper_rows * few_most_w;
   const Memory<uint32_t> parts(room);
   std::fill_n(parts.get(), room, FewState::empty);
-  const Args p{a, {reinterpret_cast<FewState*>(parts.get()), static_cast<int32_t>(steps), static_cast<int32_t>(tiles * steps)}};
+  const FewArgs p{a, {}, {}, {reinterpret_cast<FewState*>(parts.get()), static_cast<int32_t>(steps), static_cast<int32_t>(tiles * steps), 0, 2}};
   gridDim.x = static_cast<unsigned>(std::min<int64_t>(most_blocks, tiles * steps));
   for (unsigned turn = 0; turn < gridDim.x; ++turn) {
     EmulatedBlock own(L::bytes, threads, turn);
@@ -60,7 +60,7 @@ void product(const Case& s) {
   char how[64];
   std::snprintf(how, sizeof how, "wide %d, %d blocks", s.wide, s.blocks);
   few_product(s.of, how, [&](const StreamArgs& a) {
-    if (a.l.codes == Codes::i8) return run<Codes::i8, Scales::none>(a, s.wide, s.blocks);
+    if (a.l.codes == Codes::i8) return a.l.tiled ? run<Codes::i8, Scales::one>(a, s.wide, s.blocks) : run<Codes::i8, Scales::none>(a, s.wide, s.blocks);
     if (a.l.codes == Codes::e4m3) return run<Codes::e4m3, Scales::none>(a, s.wide, s.blocks);
     return a.l.has_min ? run<Codes::u4, Scales::with_min>(a, s.wide, s.blocks) : run<Codes::u4, Scales::one>(a, s.wide, s.blocks);
   });
@@ -75,6 +75,8 @@ TEST(every_kind_of_code) {
       {{FileType::w4z, 256, 16, 100, 512, Glu::gelu_tanh, true, false, false}, true, 1},
       {{FileType::w8, 0, 32, 150, 296, Glu::none, false, false, true}, false, 2},
       {{FileType::w8, 0, 11, 130, 136, Glu::silu, false, true, false}, true, 1},
+      {{FileType::w8, 128, 21, 150, 392, Glu::none, true, false, true}, false, 2},
+      {{FileType::w8, 64, 14, 270, 256, Glu::silu, true, true, false}, true, 2},
       {{FileType::f8, 0, 24, 100, 200, Glu::silu, false, false, false}, false, 2},
       {{FileType::f8, 0, 12, 260, 128, Glu::none, true, false, false}, true, 2},
   };

@@ -93,6 +93,7 @@ struct Context {
   bool may_wait = false;
   ChainState* chain = nullptr;  // chain.cu; null: it takes no products
   FewState* few = nullptr;      // few_hopper.cu; null: it takes no products
+  const void* few_last = nullptr;  // which of its kernels was put last
   Products* products = nullptr;  // see gemm.cuh
   bool no_products = false;             // asked for, and not there
   Beside* beside = nullptr;             // see beside.cuh; null: nothing is loaded beside

@@ -12,16 +12,6 @@ FewState* make_few_state(const Context& c);
 // and map.
 bool few_takes(const Context& c, const LinearDesc& d, const Pieces& pieces, int64_t m);
 
-// A norm without a kernel of its own: the product that adds to the rows leaves them multiplied by the norm's weights, in
-// bf16, and sums of their squares; the one that takes them scales what it makes of them.
-struct FewNorm {
-  __nv_bfloat16* rows = nullptr;   // [m, stride]
-  float* squares = nullptr;        // [tiles][m]
-  const float* weight = nullptr;   // [k]
-  int64_t stride = 0;
-  int32_t tiles = 0;
-  float eps = 0;
-};
 // Whether the product put last makes x, [m, k] with x_stride, and now leaves what `norm` says, whose tiles it sets. The
 // rows and squares are in one workspace of `bytes`; not where the product reads its own rows there.
 bool few_leaves(Context* c, const float* x, int64_t x_stride, int64_t m, int64_t k, size_t bytes, FewNorm* norm);
@@ -29,6 +19,17 @@ bool few_leaves(Context* c, const float* x, int64_t x_stride, int64_t m, int64_t
 inline int64_t few_squares_bytes(int64_t m, int64_t k) { return up(k, fixed_tile_w) / fixed_tile_w * m * 4; }
 
 // norm: what x lacks, or null. False: not possible.
+bool few_product(Context* c, const StreamArgs& a, const FewNorm* norm);
+// That of bf16 weights.
 bool few_hopper(Context* c, const StreamArgs& a, const FewNorm* norm);
+
+// Puts one of its kernels into the list.
+using FewKernel = void (*)(FewArgs, CUtensorMap, CUtensorMap, CUtensorMap);
+inline bool few_launch(Context* c, FewKernel kernel, const Shape& shape, const FewArgs& p, const CUtensorMap (&maps)[3]) {
+  launch(c, kernel, shape, p, maps[0], maps[1], maps[2]);
+  const std::lock_guard lock(c->mutex);
+  c->few_last = reinterpret_cast<const void*>(kernel);
+  return true;
+}
 
 }  // namespace orlop::cuda

@@ -12,30 +12,28 @@ namespace orlop::cuda::few_coded {
 
 constexpr int step_k = 128;                                   // elements of a stage
 constexpr int groups = 4, consumers = 128 * groups;           // warpgroups that multiply
-constexpr int threads = consumers + 128, turners = 3;         // one warp copies, so many turn activations
-[[maybe_unused]] constexpr int sums_barrier = 1;              // of the consumers
+constexpr int threads = consumers + 128, turners = 2;         // a warp copies weights, one activations, so many turn these
+constexpr int sums_barrier = 1, scales_barrier = 2;
 
 // wide: tiles of 256 rows of weights, 64 of each warpgroup. Else of 128, and two warpgroups take every other step of k.
 // columns: rows of activations, zeros beyond those that are there.
 template <Codes codes, Scales scales, bool wide, int columns>
 struct Layout {
   static constexpr bool tiled = scales != Scales::none, has_min = scales == Scales::with_min, summed = codes == Codes::u4;
-  static_assert(tiled == summed && scales != Scales::any);
+  static_assert(scales != Scales::any && (tiled || !summed) && (!has_min || summed));
   static constexpr int rows = wide ? 2 * fixed_tile_w : fixed_tile_w, shared_k = wide ? 1 : 2;  // shared_k: warpgroups that share it
-  // Of a step. Tiled: 16 rows as they lie in memory. Plain: rows of 128 bytes, turned as activations are.
-  static constexpr int scale_bytes = has_min ? 8 : 4, tile_bytes = tiled ? static_cast<int>(tile_rows) * (64 + scale_bytes) : static_cast<int>(tile_rows) * step_k;
-  static constexpr int w_bytes = rows / static_cast<int>(tile_rows) * tile_bytes, box_bytes = columns * 128, x_bytes = 2 * box_bytes;
+  // Of a step. Tiled: of each unit 16 rows as they lie in memory, one tile after another. Plain: rows of 128 bytes, turned
+  // as activations are.
+  static constexpr int units = tiled ? step_k / static_cast<int>(unit_of(codes)) : 1, scale_bytes = has_min ? 8 : 4;
+  static constexpr int unit_bytes = static_cast<int>(tile_rows) * (tiled ? 64 + scale_bytes : step_k), all_unit_bytes = rows / static_cast<int>(tile_rows) * unit_bytes;
+  static constexpr int w_bytes = units * all_unit_bytes, box_bytes = columns * 128, x_bytes = 2 * box_bytes;
   static constexpr int x_sums_bytes = summed ? columns * 8 : 0;  // as accumulators begin: [pairs of columns][2][2]
   static constexpr int of_sums = columns * fixed_pitch, sums_bytes = 2 * of_sums * 4;
-  static constexpr int stages = (225 * 1024 - sums_bytes) / (w_bytes + x_bytes + x_sums_bytes + 24);
+  static constexpr int stages = (225 * 1024 - 4 * few_hopper_rows - sums_bytes) / (w_bytes + x_bytes + x_sums_bytes + 32);
   static constexpr int w_at = stages * x_bytes, x_sums_at = w_at + stages * w_bytes, sums_at = x_sums_at + stages * x_sums_bytes, barriers_at = sums_at + sums_bytes;
-  static constexpr size_t bytes = 1024 + barriers_at + 24 * stages;
+  static constexpr int scales_at = barriers_at + 32 * stages;  // of rows
+  static constexpr size_t bytes = 1024 + scales_at + 4 * few_hopper_rows;
   static_assert(stages > turners && w_at % 1024 == 0 && sums_at % 16 == 0 && w_bytes % 128 == 0);
-};
-
-struct Args {
-  StreamArgs a;
-  FewShares shares;
 };
 
 // A place in the ring, and how often it came round.
@@ -93,14 +91,15 @@ __device__ inline void turn(unsigned char* x, float* x_sums, float taken_off, in
 
 template <Codes codes, Scales scales, bool wide, int columns>
 __global__ void __launch_bounds__(threads, 1)
-    products(const __grid_constant__ Args p, const __grid_constant__ CUtensorMap low, const __grid_constant__ CUtensorMap high, const __grid_constant__ CUtensorMap x) {
+    products(const __grid_constant__ FewArgs p, const __grid_constant__ CUtensorMap low, const __grid_constant__ CUtensorMap high, const __grid_constant__ CUtensorMap x) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using L = Layout<codes, scales, wide, columns>;
   constexpr int N = columns / 2, stages = L::stages, steps16 = step_k / 16;
   const StreamArgs& a = p.a;
   unsigned char* const raw_shared = dynamic_shared();
-  const uint32_t base = (shared_address(raw_shared) + 1023) / 1024 * 1024, full = base + L::barriers_at, turned = full + 8 * stages, empty = turned + 8 * stages;
+  const uint32_t base = (shared_address(raw_shared) + 1023) / 1024 * 1024, full = base + L::barriers_at, turned = full + 8 * stages, empty = turned + 8 * stages, arrived = empty + 8 * stages;
   unsigned char* const shared = raw_shared + (base - shared_address(raw_shared));
+  float* const row_scales = reinterpret_cast<float*>(shared + L::scales_at);
   const bool gated = a.glu != static_cast<int>(Glu::none);
   const int rows_of_tile = gated ? L::rows / 2 : L::rows, share = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   const int begin = share_begin(p.shares, share), count = share_begin(p.shares, share + 1) - begin;
@@ -109,6 +108,7 @@ __global__ void __launch_bounds__(threads, 1)
     for (int s = 0; s < stages; ++s) {
       barrier_init(full + 8 * s, 1);
       barrier_init(turned + 8 * s, 1);
+      barrier_init(arrived + 8 * s, 1);
       barrier_init(empty + 8 * s, consumers / 32 / L::shared_k);
     }
     barriers_there();
@@ -118,43 +118,59 @@ __global__ void __launch_bounds__(threads, 1)
 
   const int helper = __shfl_sync(all_lanes, static_cast<int>(threadIdx.x) / 32, 0) - consumers / 32;
   if (helper >= 0) fewer_registers<64>();
-  if (helper == turners) {
+  if (helper == turners) {  // weights
     if (lane == 0) {
       const uint64_t once = read_once();
-      prefetch_map(&x);
-      int tile = begin / p.shares.steps, step = begin - tile * p.shares.steps, x_step = step;
-      Turn<stages> w{0}, of_x{0};
-      const auto weights = [&] {
-        const uint32_t to = base + L::w_at + w.stage * L::w_bytes, barrier = full + 8 * w.stage;
-        barrier_expect(barrier, L::w_bytes + L::x_bytes);
+      int tile = begin / p.shares.steps, step = begin - tile * p.shares.steps;
+      Turn<stages> at{0}, before{0};
+      for (int i = 0; i < count; ++i) {
+        if (i >= stages) barrier_wait(empty + 8 * at.stage, at.parity ^ 1);
+        if (i >= p.shares.ahead) {
+          barrier_wait(full + 8 * before.stage, before.parity);
+          before.go(1);
+        }
+        const uint32_t to = base + L::w_at + at.stage * L::w_bytes, barrier = full + 8 * at.stage;
+        barrier_expect(barrier, L::w_bytes);
         const int n0 = tile * rows_of_tile, second = gated ? n0 + static_cast<int>(a.up_row) : n0 + L::rows / 2;
         const CUtensorMap* const of_second = gated ? &high : &low;
         if constexpr (L::tiled) {  // as words of eight bytes, a tile a row
-          copy_rows_once(to, &low, step * (L::tile_bytes / 8), n0 / static_cast<int>(tile_rows), barrier, once);
-          copy_rows_once(to + L::w_bytes / 2, of_second, step * (L::tile_bytes / 8), second / static_cast<int>(tile_rows), barrier, once);
+#pragma unroll
+          for (int u = 0; u < L::units; ++u) {
+            const int k = (step * L::units + u) * (L::unit_bytes / 8);
+            copy_rows_once(to + u * L::all_unit_bytes, &low, k, n0 / static_cast<int>(tile_rows), barrier, once);
+            copy_rows_once(to + u * L::all_unit_bytes + L::all_unit_bytes / 2, of_second, k, second / static_cast<int>(tile_rows), barrier, once);
+          }
         } else {
           copy_rows_once(to, &low, step * step_k, n0, barrier, once);
           copy_rows_once(to + L::w_bytes / 2, of_second, step * step_k, second, barrier, once);
         }
-        w.go(1);
+        at.go(1);
         if (++step == p.shares.steps) step = 0, ++tile;
-      };
-      const auto activations = [&] {
-        const uint32_t to = base + of_x.stage * L::x_bytes, barrier = full + 8 * of_x.stage;
-        copy_rows(to, &x, x_step * step_k, 0, barrier);
-        copy_rows(to + L::box_bytes, &x, x_step * step_k + step_k / 2, 0, barrier);
-        of_x.go(1);
-        if (++x_step == p.shares.steps) x_step = 0;
-      };
-      const int early = min(count, stages);
-      for (int i = 0; i < early; ++i) weights();
-      wait_inputs();
-      for (int i = 0; i < early; ++i) activations();
-      for (int i = early; i < count; ++i) {
-        barrier_wait(empty + 8 * w.stage, w.parity ^ 1);
-        weights();
-        activations();
       }
+    }
+    return;
+  }
+  if (helper == turners + 1) {  // activations
+    int step = begin % p.shares.steps;
+    Turn<stages> at{0};
+    const auto activations = [&] {
+      const uint32_t to = base + at.stage * L::x_bytes, barrier = arrived + 8 * at.stage;
+      barrier_expect(barrier, L::x_bytes);
+      copy_rows(to, &x, step * step_k, 0, barrier);
+      copy_rows(to + L::box_bytes, &x, step * step_k + step_k / 2, 0, barrier);
+      at.go(1);
+      if (++step == p.shares.steps) step = 0;
+    };
+    if (lane == 0) prefetch_map(&x);
+    wait_inputs();
+    const int early = min(count, stages);
+    for (int i = 0; i < early && lane == 0; ++i) activations();
+    __syncwarp();
+    few_scales(p, row_scales, lane);
+    group_arrive(scales_barrier, consumers + 32);
+    for (int i = early; i < count && lane == 0; ++i) {
+      barrier_wait(empty + 8 * at.stage, at.parity ^ 1);
+      activations();
     }
     return;
   }
@@ -162,7 +178,7 @@ __global__ void __launch_bounds__(threads, 1)
     const float taken_off = -static_cast<float>(128 + a.l.zero);
     Turn<stages> at{helper};
     for (int i = helper; i < count; i += turners) {
-      barrier_wait(full + 8 * at.stage, at.parity);
+      barrier_wait(arrived + 8 * at.stage, at.parity);
       turn<L, columns>(shared + at.stage * L::x_bytes, reinterpret_cast<float*>(shared + L::x_sums_at + at.stage * L::x_sums_bytes), taken_off, lane);
       __syncwarp();
       if (lane == 0) barrier_arrive(turned + 8 * at.stage);
@@ -175,7 +191,7 @@ __global__ void __launch_bounds__(threads, 1)
   const int thread = static_cast<int>(threadIdx.x), group = __shfl_sync(all_lanes, thread / 128, 0), g = lane / 4, j = lane % 4;
   const int part = wide ? 0 : group / 2, of_rows = wide ? group : group % 2;  // which of k, which 64 rows of a stage
   const int tile = of_rows * 4 + thread % 128 / 32;
-  const uint32_t codes_at = kept(base + static_cast<uint32_t>(L::w_at + tile * L::tile_bytes + (L::tiled ? g * 64 + 16 * j : g * step_k + 4 * j)));
+  const uint32_t codes_at = kept(base + static_cast<uint32_t>(L::w_at + tile * L::unit_bytes + (L::tiled ? g * 64 + 16 * j : g * step_k + 4 * j)));
   const uint32_t scale_from_codes = kept(static_cast<uint32_t>(64 * tile_rows + g * L::scale_bytes - (g * 64 + 16 * j)));
   const uint32_t starts_at = kept(base + static_cast<uint32_t>(L::x_sums_at + 16 * j)), barriers = kept(full);
   const bool leads = kept(static_cast<uint32_t>(lane == 0)) != 0;
@@ -201,18 +217,21 @@ __global__ void __launch_bounds__(threads, 1)
     for (; left > 0; --left) {
       const uint32_t codes_here = codes_at + static_cast<uint32_t>(at.stage * L::w_bytes), barrier = barriers + static_cast<uint32_t>(8 * at.stage);
       barrier_wait(barrier, at.parity);
-      uint32_t w[steps16][4];
-      float by[2] = {}, min_by[2] = {};
-      if constexpr (L::tiled) {
+      const auto x_at = [&](int s) {  // step s of 16
+        return of_x(rows_at + static_cast<uint32_t>(at.stage * (L::x_bytes >> 4)) + static_cast<uint32_t>(s / 4 * (L::box_bytes >> 4) + s % 4 * 2));
+      };
+      const auto scales_at = [&](uint32_t codes_from, int h) { return codes_from + scale_from_codes + static_cast<uint32_t>(8 * h * L::scale_bytes); };
+      if constexpr (L::summed) {
+        uint32_t w[steps16][4];
+        float by[2], min_by[2] = {};
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const uint4 v = shared_16(codes_here + 8 * h * 64);
-          const uint32_t scale = codes_here + scale_from_codes + 8 * h * L::scale_bytes;
           if constexpr (L::has_min) {
-            const uint2 both = shared_8(scale);
+            const uint2 both = shared_8(scales_at(codes_here, h));
             by[h] = __uint_as_float(both.x), min_by[h] = __uint_as_float(both.y) * by_sum;
           } else {
-            by[h] = __uint_as_float(shared_4(scale));
+            by[h] = __uint_as_float(shared_4(scales_at(codes_here, h)));
           }
 #pragma unroll
           for (int s = 0; s < steps16; ++s) {
@@ -221,18 +240,7 @@ __global__ void __launch_bounds__(threads, 1)
             w[s][h + 2] = masked(word >> (s % 2 * 8 + 4), 0x000f000fu, 0x43004300u);
           }
         }
-      } else {
-#pragma unroll
-        for (int h = 0; h < 2; ++h)
-#pragma unroll
-          for (int s = 0; s < steps16; ++s) {
-            const uint4 v = {shared_4(codes_here + static_cast<uint32_t>(8 * h * step_k + (s ^ g) * 16)), 0, 0, 0};
-            widen<codes>(v, 0, 0, w[s][h], w[s][h + 2]);
-          }
-      }
-      barrier_wait(barrier + (turned - full), at.parity);
-      const uint32_t x_at = rows_at + static_cast<uint32_t>(at.stage * (L::x_bytes >> 4));
-      if constexpr (L::summed) {
+        barrier_wait(barrier + (turned - full), at.parity);
         const uint32_t start = starts_at + static_cast<uint32_t>(at.stage * L::x_sums_bytes);
         float raw[N];
         float2 x_sum[N / 4];
@@ -244,7 +252,7 @@ __global__ void __launch_bounds__(threads, 1)
         }
         products_begin();
 #pragma unroll
-        for (int s = 0; s < steps16; ++s) Product<__nv_bfloat16, columns>::along(raw, w[s], of_x(x_at + static_cast<uint32_t>(s / 4 * (L::box_bytes >> 4) + s % 4 * 2)), 1);
+        for (int s = 0; s < steps16; ++s) Product<__nv_bfloat16, columns>::along(raw, w[s], x_at(s), 1);
         products_commit();
         if (L::has_min)  // meanwhile
 #pragma unroll
@@ -254,10 +262,46 @@ __global__ void __launch_bounds__(threads, 1)
         if (leads) barrier_arrive(barrier + (empty - full));
 #pragma unroll
         for (int e = 0; e < N; ++e) total[e] = fmaf(by[e / 2 % 2], raw[e], total[e]);
+      } else if constexpr (L::tiled) {
+        constexpr int steps = steps16 / L::units;
+        barrier_wait(barrier + (turned - full), at.parity);
+#pragma unroll
+        for (int u = 0; u < L::units; ++u) {
+          uint32_t w[steps][4];
+          float by[2], raw[N];
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            const uint32_t from = codes_here + static_cast<uint32_t>(u * L::all_unit_bytes);
+            const uint4 v = shared_16(from + 8 * h * 64);
+            by[h] = __uint_as_float(shared_4(scales_at(from, h)));
+#pragma unroll
+            for (int s = 0; s < steps; ++s) widen<codes>(v, s, 0, w[s][h], w[s][h + 2]);
+          }
+#pragma unroll
+          for (int e = 0; e < N; ++e) raw[e] = 0;
+          products_begin();
+#pragma unroll
+          for (int s = 0; s < steps; ++s) Product<__nv_bfloat16, columns>::along(raw, w[s], x_at(u * steps + s), 1);
+          products_commit();
+          products_wait<0>();
+          hold(raw);
+          if (u + 1 == L::units && leads) barrier_arrive(barrier + (empty - full));
+#pragma unroll
+          for (int e = 0; e < N; ++e) total[e] = fmaf(by[e / 2 % 2], raw[e], total[e]);
+        }
       } else {
+        uint32_t w[steps16][4];
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+#pragma unroll
+          for (int s = 0; s < steps16; ++s) {
+            const uint4 v = {shared_4(codes_here + static_cast<uint32_t>(8 * h * step_k + (s ^ g) * 16)), 0, 0, 0};
+            widen<codes>(v, 0, 0, w[s][h], w[s][h + 2]);
+          }
+        barrier_wait(barrier + (turned - full), at.parity);
         products_begin();
 #pragma unroll
-        for (int s = 0; s < steps16; ++s) Product<__nv_bfloat16, columns>::along(total, w[s], of_x(x_at + static_cast<uint32_t>(s / 4 * (L::box_bytes >> 4) + s % 4 * 2)), 1);
+        for (int s = 0; s < steps16; ++s) Product<__nv_bfloat16, columns>::along(total, w[s], x_at(s), 1);
         products_commit();
         products_wait<0>();
         hold(total);
@@ -269,30 +313,17 @@ __global__ void __launch_bounds__(threads, 1)
     if (wide || part == 1)
 #pragma unroll
       for (int e = 0; e < N; ++e) *place(e) = total[e];
-    group_sync(sums_barrier, consumers);
+    if (from == 0)
+      group_sync(scales_barrier, consumers + 32);
+    else
+      group_sync(sums_barrier, consumers);
     if constexpr (!wide) {
       if (part == 0)
 #pragma unroll
         for (int e = 0; e < N; ++e) *place(e) = total[e] + place(e)[L::of_sums];
       group_sync(sums_barrier, consumers);
     }
-
-    using Parts = FewParts<consumers, L::rows, columns>;
-    if (from > tile_begin) {
-      Parts::send(p.shares, a.m, share, sums, thread);
-    } else {
-#pragma unroll 1
-      for (int b = 0; b < L::rows / fixed_tile_w; ++b)
-        fixed_out<L::tiled, columns * fixed_tile_w / 4 / consumers>(
-            a, 0, int64_t{tile_w} * rows_of_tile + b * (rows_of_tile / (L::rows / fixed_tile_w)), a.m, thread, consumers,
-            [&](int of) { return *reinterpret_cast<const float4*>(sums + b * L::of_sums + of); }, LeftAlone{}, [&] {
-              if (b == 0 && until < tile_end) {
-                Parts::add(p.shares, a.m, share + 1, begin + tile_end, sums, thread);
-                group_sync(sums_barrier, consumers);
-              }
-              return true;
-            });
-    }
+    FewParts<consumers, L::rows, columns>::template out<L::tiled>(p, share, tile_w, from == tile_begin, until == tile_end, begin + tile_end, sums, row_scales, thread, sums_barrier);
     group_sync(sums_barrier, consumers);  // the sums are the next tile's
     from = until;
   }

@@ -1,14 +1,12 @@
 // Products of 9 to 32 rows of activations with coded weights, in fast mode on Hopper: see few_hopper_codes.cuh.
 #pragma once
-#include "backend/cuda/stream.cuh"
+#include "backend/cuda/few.cuh"
 
 namespace orlop::cuda {
 
-// Whether such weights are taken: 4 bits with one scale (and one min) for 128 elements or whole multiples of them; 8 bits
-// with a scale a row.
-bool few_hopper_codes_takes(const Context& c, const Piece& l, int64_t m);
-// a.x: rows of bf16, normed, in the order of the weights. go: puts it into the list, too; the driver may still refuse its
-// maps. False: not possible.
-bool few_hopper_codes(Context* c, const StreamArgs& a, bool go);
+// Whether such weights are taken: one scale for a unit of k (and of 4 bits one min), or 8 bits with a scale a row.
+bool few_hopper_codes_takes(const Piece& l);
+// As few_product().
+bool few_hopper_codes(Context* c, const StreamArgs& a, const FewNorm* norm);
 
 }  // namespace orlop::cuda

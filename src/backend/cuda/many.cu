@@ -3,7 +3,6 @@
 #include <new>
 
 #include "backend/cuda/few_codes.h"
-#include "backend/cuda/few_hopper_codes.h"
 #include "backend/cuda/gemm.cuh"
 
 namespace orlop::cuda {
@@ -77,8 +76,7 @@ class Many {
   // Rows so few that reading the weights as they are bounds their products, on Hopper.
   bool few(PluginStatus* status) const {
     const Piece &first = pieces_.piece[0], &last = pieces_.piece[pieces_.count - 1];
-    const auto pays = [&](const Piece& l) { return few_hopper_codes_takes(*c_, l, a_.m) || few_codes_pays(l, a_.m); };
-    if (elem_ != Elem::bf16 || !pays(first) || !pays(last) ||
+    if (elem_ != Elem::bf16 || !few_codes_pays(first, a_.m) || !few_codes_pays(last, a_.m) ||
         (gated_ && (first.codes != last.codes || first.tiled != last.tiled || first.zero != last.zero || first.sub != last.sub || first.has_min != last.has_min || pieces_.count > 2)))
       return false;
     const bool in_place = a_.narrow_x && !a_.norm_weight && !d_.k_map && d_.k % 8 == 0 && a_.x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(a_.x) % 16 == 0;
@@ -104,17 +102,13 @@ class Many {
                .narrow_out = a_.narrow_out,
                .accumulate = a_.accumulate};
       if (!in_place) of[i].l.k = l.k_padded;  // as rows are made
-      if (!few_hopper_codes(c_, of[i], false) && !few_codes_possible(c_, of[i])) return false;
+      if (!few_codes_possible(c_, of[i])) return false;
       column += l.rows;
     }
     if (!in_place && !prepare_rows(c_, Elem::bf16, {.x = a_.x, .x_stride = a_.x_stride, .norm_weight = a_.norm_weight, .k_map = d_.k_map, .to = x_,
                                                     .m = a_.m, .k = d_.k, .k_padded = first.k_padded, .eps = a_.norm_eps, .narrow = a_.narrow_x}))
       return false;
-    for (int i = 0; i < count; ++i)
-      if (!few_hopper_codes(c_, of[i], true) && !few_codes(c_, of[i], status) && status->code == 0) {
-        status->code = -12;
-        std::snprintf(status->text, sizeof status->text, "a product of few rows was refused");
-      }
+    for (int i = 0; i < count; ++i) few_codes(c_, of[i], status);
     return true;
   }
 

@@ -164,13 +164,13 @@ void matmul(Context* c, const MatmulArgs& given, PluginStatus* status) try {
                        .narrow_out = alone && a.narrow_out,
                        .accumulate = a.accumulate && (alone || !gated)};
     if (few_norm.rows) {
-      if (!few_hopper(c, s, &few_norm) && status->code == 0) {  // nobody else can do what is left of the norm
+      if (!few_product(c, s, &few_norm) && status->code == 0) {  // nobody else can do what is left of the norm
         status->code = -12;
         std::snprintf(status->text, sizeof status->text, "a product of rows that lack their norm was refused");
       }
       return true;
     }
-    return !fp32 && ((few && few_hopper(c, s, nullptr)) || (many && fixed(c, s, status)) || chain(c, s) || stream(c, s, status));
+    return !fp32 && ((few && few_product(c, s, nullptr)) || (many && fixed(c, s, status)) || chain(c, s) || stream(c, s, status));
   };
   if (together && stream_piece(0, true, a.out, a.out_stride, a.bias, a.bias ? a.bias + d.part_n[0] : nullptr)) return;
   float* product = gated ? reinterpret_cast<float*>(work + product_from) : a.out;

@@ -37,6 +37,7 @@ inline void barrier_wait(uint32_t barrier, int parity) {
   block->turned.wait(lock, [&] { return b.phase != parity; });
 }
 inline void group_sync(int id, int threads) { block->group(id, threads).arrive_and_wait(); }
+inline void group_arrive(int id, int threads) { block->group(id, threads).arrive(); }
 
 inline void bytes_there(uint32_t barrier, int bytes) {
   const std::lock_guard lock(block->mutex);
