@@ -113,6 +113,12 @@ TEST(a_layer) {
     }
 }
 
+// Long rows and several tiles for every block: rings come round within tiles and from one to the next.
+TEST(a_head) {
+  for (const auto& [type, group] : {std::pair{FileType::w8, 128}, std::pair{FileType::w8, 0}, std::pair{FileType::w4, 128}, std::pair{FileType::w4z, 128}})
+    for (const int64_t m : {9, 16, 32}) product({type, group, 50000, 1024, m, Glu::none, true, false, false, false, false});
+}
+
 // Of one unit of k, and of some that are not whole; tiles of 128 rows and of 256, the last of them ragged.
 TEST(more_tiles_than_blocks) {
   for (const auto& [type, group] : {std::pair{FileType::w4, 128}, std::pair{FileType::w4z, 128}, std::pair{FileType::w8, 0}, std::pair{FileType::w8, 64}, std::pair{FileType::f8, 0}})

@@ -94,6 +94,8 @@ TEST(however_work_is_shared) {
       {{FileType::w4, 128, 10, 512, 1032, Glu::silu, true, false, true}, true, 3},
       {{FileType::w4, 128, 9, 30, 128 * 3, Glu::none, true, false, true}, false, 7},
       {{FileType::w4, 128, 16, 140, 128, Glu::none, true, false, true}, false, 7},
+      {{FileType::w8, 128, 16, 256, 128 * 29, Glu::none, true, false, true}, true, 1},
+      {{FileType::w8, 128, 30, 520, 128 * 9, Glu::none, true, false, true}, true, 4},
       {{FileType::w8, 0, 32, 513, 128 * 6, Glu::none, true, false, true}, true, 4},
   };
   for (const Case& s : cases) product(s);

@@ -29,11 +29,13 @@ struct Layout {
   static constexpr int w_bytes = units * all_unit_bytes, box_bytes = columns * 128, x_bytes = 2 * box_bytes;
   static constexpr int x_sums_bytes = summed ? columns * 8 : 0;  // as accumulators begin: [pairs of columns][2][2]
   static constexpr int of_sums = columns * fixed_pitch, sums_bytes = 2 * of_sums * 4;
-  static constexpr int stages = (225 * 1024 - 4 * few_hopper_rows - sums_bytes) / (w_bytes + x_bytes + x_sums_bytes + 32);
+  // A stage is always the same turner's, and the same warpgroups': who waits for a phase of its barriers has waited for the
+  // one before, else that could pass for it.
+  static constexpr int stages = (225 * 1024 - 4 * few_hopper_rows - sums_bytes) / (w_bytes + x_bytes + x_sums_bytes + 32) / turners * turners;
   static constexpr int w_at = stages * x_bytes, x_sums_at = w_at + stages * w_bytes, sums_at = x_sums_at + stages * x_sums_bytes, barriers_at = sums_at + sums_bytes;
   static constexpr int scales_at = barriers_at + 32 * stages;  // of rows
   static constexpr size_t bytes = 1024 + scales_at + 4 * few_hopper_rows;
-  static_assert(stages > turners && w_at % 1024 == 0 && sums_at % 16 == 0 && w_bytes % 128 == 0);
+  static_assert(stages > turners && stages % shared_k == 0 && w_at % 1024 == 0 && sums_at % 16 == 0 && w_bytes % 128 == 0);
 };
 
 // A place in the ring, and how often it came round.

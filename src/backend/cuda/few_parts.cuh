@@ -192,10 +192,17 @@ struct FewParts {
 // What rows that lack their norm are scaled by, a row a lane. A warp.
 __device__ inline void few_scales(const FewArgs& p, float* scales, int lane) {
   if (!p.taken.squares) return;
+  constexpr int at_once = 32;
+  const float* const from = p.taken.squares + min(lane, p.a.m - 1);
   float sum = 0;
-#pragma unroll 16
-  for (int t = 0; t < p.taken.tiles; ++t)
-    if (lane < p.a.m) sum += __ldcg(p.taken.squares + t * p.a.m + lane);
+  for (int first = 0; first < p.taken.tiles; first += at_once) {
+    float v[at_once];  // loads that wait for none of the others
+#pragma unroll
+    for (int i = 0; i < at_once; ++i) v[i] = __ldcg(from + min(first + i, p.taken.tiles - 1) * p.a.m);
+#pragma unroll
+    for (int i = 0; i < at_once; ++i)
+      if (first + i < p.taken.tiles) sum += v[i];
+  }
   scales[lane] = 1.0f / sqrtf(sum / static_cast<float>(p.a.l.k) + p.taken.eps);
 }
 
