@@ -40,7 +40,7 @@ void few_product(const FewCase& s, const char* how, const Run& run) {
   const Memory<unsigned char> memory(static_cast<int64_t>(cuda::linear_bytes(d)));
   pack_tiles(d, matrix.source, 0, cuda::linear_tiles(d), [&](int64_t at, const void* from, size_t bytes) { std::memcpy(memory.get() + at, from, bytes); });
 
-  const int64_t x_stride = up(s.k, 8) + 8, out_stride = s.n + 3, all = gated ? 2 * s.n : s.n;
+  const int64_t x_stride = up(s.k, 8) + 8, out_stride = s.n + (s.n % 128 ? 3 : 4), all = gated ? 2 * s.n : s.n;
   const Memory<uint16_t> x(s.m * x_stride);
   for (int64_t i = 0; i < s.m * x_stride; ++i) x[static_cast<size_t>(i)] = i % x_stride < s.k ? f32_to_bf16(uniform(-1, 1)) : uint16_t{0x7fff};
   const Memory<float> out(s.m * out_stride);

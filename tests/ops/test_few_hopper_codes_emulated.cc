@@ -11,7 +11,32 @@ namespace {
 
 using namespace orlop::cuda::few_coded;
 
-// Blocks one after another: they wait for none that is started after them.
+// What is left for the next product, beside the rows: these times a norm's weights, and sums of their squares.
+struct Left {
+  std::vector<float> weight, squares;
+  std::vector<__nv_bfloat16> rows;
+  FewNorm norm;
+  explicit Left(const StreamArgs& a)
+      : weight(static_cast<size_t>(a.n)), squares(static_cast<size_t>(a.n / fixed_tile_w * a.m)), rows(static_cast<size_t>(a.n * a.m)) {
+    for (float& w : weight) w = uniform(0.5f, 1.5f);
+    norm = {rows.data(), squares.data(), weight.data(), a.n, static_cast<int32_t>(a.n / fixed_tile_w), 0};
+  }
+  void check(const StreamArgs& a) const {
+    bool good = true;
+    for (int row = 0; row < a.m; ++row) {
+      std::vector<double> sums(static_cast<size_t>(a.n / fixed_tile_w));
+      for (int64_t n = 0; n < a.n; ++n) {
+        const float v = a.out[row * a.out_stride + n];
+        sums[static_cast<size_t>(n / fixed_tile_w)] += double{v} * v;
+        good = good && __bfloat162float(rows[static_cast<size_t>(row * a.n + n)]) == __bfloat162float(__float2bfloat16_rn(v * weight[static_cast<size_t>(n)]));
+      }
+      for (size_t t = 0; t < sums.size(); ++t) good = good && std::fabs(sums[t] - squares[t * static_cast<size_t>(a.m) + static_cast<size_t>(row)]) <= 1e-5 * sums[t];
+    }
+    CHECK(good);
+  }
+};
+
+// Blocks one after another, since they wait for none that is started after them; at once where each adds up a part.
 template <Codes codes, Scales scales, bool wide, int columns>
 void run(const StreamArgs& a, int most_blocks) {
   using L = Layout<codes, scales, wide, columns>;
@@ -26,22 +51,38 @@ void run(const StreamArgs& a, int most_blocks) {
   const int64_t room = int64_t{most_blocks} * few_hopper_rows * few_most_w;
   const Memory<uint32_t> parts(room);
   std::fill_n(parts.get(), room, FewState::empty);
-  const FewArgs p{a, {}, {}, {reinterpret_cast<FewState*>(parts.get()), static_cast<int32_t>(steps), static_cast<int32_t>(tiles * steps), 0, 2}};
-  gridDim.x = static_cast<unsigned>(std::min<int64_t>(most_blocks, tiles * steps));
-  for (unsigned turn = 0; turn < gridDim.x; ++turn) {
-    EmulatedBlock own(L::bytes, threads, turn);
-    std::memset(own.memory.get(), 0xff, L::bytes);
+  FewArgs p{a, {}, {}, {reinterpret_cast<FewState*>(parts.get()), static_cast<int32_t>(steps), static_cast<int32_t>(tiles * steps), 0, 0}};
+  gridDim.x = few_blocks(most_blocks, true, &p.shares, 1, L::w_bytes);
+  // A norm that scales rows by 1, of squares that tell the row and the tile.
+  std::vector<float> squares;
+  for (int t = 0; t < 40; ++t)
+    for (int row = 0; row < a.m; ++row) squares.push_back(static_cast<float>(l.k) * (t == 0 ? 1.0f - static_cast<float>(row) / 64 : t == 39 ? static_cast<float>(row) / 64 : 0.0f));
+  p.taken = {nullptr, squares.data(), nullptr, 0, 40, 0};
+  std::unique_ptr<Left> left;
+  if (!a.glu && !a.narrow_out && a.out_stride % 4 == 0 && a.n % fixed_tile_w == 0) {
+    left = std::make_unique<Left>(a);
+    p.left = left->norm;
+  }
+  const unsigned at_once = p.shares.parts ? gridDim.x : 1;
+  for (unsigned first = 0; first < gridDim.x; first += at_once) {
+    std::vector<std::unique_ptr<EmulatedBlock>> of;
     std::vector<std::thread> running;
-    for (unsigned t = 0; t < threads; ++t)
-      running.emplace_back([&, t] {
-        block = &own;
-        blockIdx.x = own.number;
-        threadIdx.x = t;
-        products<codes, scales, wide, columns>(p, low, high, x);
-      });
+    for (unsigned b = first; b < first + at_once; ++b) {
+      of.push_back(std::make_unique<EmulatedBlock>(L::bytes, threads, b));
+      std::memset(of.back()->memory.get(), 0xff, L::bytes);
+    }
+    for (const auto& b : of)
+      for (unsigned t = 0; t < threads; ++t)
+        running.emplace_back([&, own = b.get(), t] {
+          block = own;
+          blockIdx.x = own->number;
+          threadIdx.x = t;
+          products<codes, scales, wide, columns>(p, low, high, x);
+        });
     for (std::thread& t : running) t.join();
   }
   CHECK(std::all_of(parts.get(), parts.get() + room, [](uint32_t v) { return v == FewState::empty; }));
+  if (left) left->check(a);
 }
 
 template <Codes codes, Scales scales>
@@ -79,6 +120,16 @@ TEST(every_kind_of_code) {
       {{FileType::w8, 64, 14, 270, 256, Glu::silu, true, true, false}, true, 2},
       {{FileType::f8, 0, 24, 100, 200, Glu::silu, false, false, false}, false, 2},
       {{FileType::f8, 0, 12, 260, 128, Glu::none, true, false, false}, true, 2},
+  };
+  for (const Case& s : cases) product(s);
+}
+
+// Tiles that are whole numbers of shares, each of which adds up some rows.
+TEST(shares_that_end_together) {
+  const Case cases[] = {
+      {{FileType::w4, 128, 32, 128, 128 * 4, Glu::none, true, false, true}, false, 2},
+      {{FileType::w4, 128, 11, 128, 128 * 6, Glu::none, false, false, true}, false, 3},
+      {{FileType::w8, 128, 18, 100, 128 * 4, Glu::silu, true, true, false}, true, 2},
   };
   for (const Case& s : cases) product(s);
 }

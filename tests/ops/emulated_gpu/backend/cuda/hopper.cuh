@@ -85,9 +85,13 @@ inline void prefetch_map(const CUtensorMap*) {}
 
 inline void send_four(float4* to, float4 v) {
   if (reinterpret_cast<uintptr_t>(to) % 16) std::abort();
-  *to = v;
+  std::atomic_ref(to->x).store(v.x), std::atomic_ref(to->y).store(v.y), std::atomic_ref(to->z).store(v.z), std::atomic_ref(to->w).store(v.w);
 }
-inline float4 receive_four(const float4* from) { return *from; }
+inline float4 receive_four(const float4* from) {
+  std::this_thread::yield();
+  const auto at = [](const float& f) { return std::atomic_ref(const_cast<float&>(f)).load(); };
+  return {at(from->x), at(from->y), at(from->z), at(from->w)};
+}
 inline bool whole(const float4& v) {
   const auto sent = [](float f) { return __float_as_uint(f) != ~0u; };
   return sent(v.x) && sent(v.y) && sent(v.z) && sent(v.w);
