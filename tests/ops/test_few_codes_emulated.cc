@@ -29,7 +29,7 @@ void run(const StreamArgs& a, int split, int along_k, int clusters, int phases, 
   p.each = (p.blocks + split - 1) / split;
   p.phases = phases;
   p.slice = static_cast<int>(up((p.each + phases - 1) / phases, along_k));
-  const int bytes = lay_out(a, {0, nullptr, nullptr, codes, S::tiled, S::tile_bytes(a.l), S::group_sums(a.l), columns, x_pitch<codes, S::tiled>, {}, 0}, most, &p);
+  const int bytes = lay_out(a, {0, nullptr, nullptr, codes, S::tiled, S::tile_bytes, columns, x_pitch<codes, S::tiled>, {}, 0}, most, &p);
   CHECK(bytes > 0 && bytes <= most);
   gridDim.x = static_cast<unsigned>(split * clusters);
   for (unsigned cluster = 0; cluster < static_cast<unsigned>(clusters); ++cluster) {  // one after another: they share nothing
@@ -62,16 +62,9 @@ void run(const StreamArgs& a, int split, int along_k, int clusters, int phases, 
 }
 void run(const StreamArgs& a, int split, int along_k, int clusters, int phases, int most) {
   const Piece& l = a.l;
-  if (l.codes == Codes::u4)
-    return l.sub > 1    ? run<Codes::u4, Scales::any>(a, split, along_k, clusters, phases, most)
-           : l.has_min ? run<Codes::u4, Scales::with_min>(a, split, along_k, clusters, phases, most)
-                       : run<Codes::u4, Scales::one>(a, split, along_k, clusters, phases, most);
   if (l.codes == Codes::e4m3)
     return !l.tiled ? run<Codes::e4m3, Scales::none>(a, split, along_k, clusters, phases, most) : run<Codes::e4m3, Scales::one>(a, split, along_k, clusters, phases, most);
-  return !l.tiled      ? run<Codes::i8, Scales::none>(a, split, along_k, clusters, phases, most)
-         : l.sub > 1   ? run<Codes::i8, Scales::any>(a, split, along_k, clusters, phases, most)
-         : l.has_min   ? run<Codes::i8, Scales::with_min>(a, split, along_k, clusters, phases, most)
-                       : run<Codes::i8, Scales::one>(a, split, along_k, clusters, phases, most);
+  return !l.tiled ? run<Codes::i8, Scales::none>(a, split, along_k, clusters, phases, most) : run<Codes::i8, Scales::one>(a, split, along_k, clusters, phases, most);
 }
 
 struct Case {
@@ -92,18 +85,14 @@ void product(const Case& s) {
 TEST(every_kind_of_code) {
   constexpr int all = 227 << 10;
   const Case cases[] = {
-      {FileType::w4, 128, 9, 70, 304, Glu::none, true, false, true, 1, 2, 1, 1, all},
-      {FileType::w4, 128, 17, 33, 640, Glu::silu, true, true, false, 2, 4, 1, 1, all},
-      {FileType::w4z, 128, 16, 64, 384, Glu::none, false, false, false, 1, 4, 1, 1, all},
-      {FileType::w4, 32, 12, 40, 256, Glu::gelu_tanh, false, true, false, 1, 4, 1, 1, all},
+      {FileType::w8, 128, 9, 70, 304, Glu::none, true, false, true, 1, 2, 1, 1, all},
+      {FileType::w8, 128, 17, 33, 640, Glu::silu, true, true, false, 2, 4, 1, 1, all},
+      {FileType::f8, 128, 16, 64, 384, Glu::none, false, false, false, 1, 4, 1, 1, all},
+      {FileType::f8, 64, 12, 40, 256, Glu::gelu_tanh, false, true, false, 1, 4, 1, 1, all},
       {FileType::w8, 0, 9, 50, 400, Glu::silu, true, false, true, 2, 2, 1, 1, all},
       {FileType::w8, 128, 20, 32, 296, Glu::none, true, false, false, 1, 8, 1, 1, all},
-      {FileType::w8z, 64, 10, 48, 256, Glu::none, true, false, false, 1, 2, 2, 1, all},
       {FileType::f8, 0, 10, 40, 136, Glu::none, false, false, false, 1, 2, 1, 1, all},
       {FileType::f8, 128, 9, 32, 256, Glu::none, false, false, true, 2, 1, 1, 1, all},
-      {FileType::q4_k, 0, 9, 48, 512, Glu::silu, false, false, false, 1, 4, 1, 1, all},
-      {FileType::q6_k, 0, 9, 32, 256, Glu::none, false, false, false, 1, 2, 1, 1, all},
-      {FileType::q8_0, 0, 11, 16, 256, Glu::none, false, false, false, 2, 2, 1, 1, all},
   };
   for (const Case& s : cases) product(s);
 }
@@ -111,15 +100,15 @@ TEST(every_kind_of_code) {
 // Several passes; slices of activations; blocks and warps that have no part of k; rings of two stages.
 TEST(however_work_is_shared) {
   const Case cases[] = {
-      {FileType::w4, 128, 33, 96, 256, Glu::none, true, false, false, 1, 8, 1, 1, 227 << 10},
-      {FileType::w4, 128, 9, 200, 384, Glu::silu, true, true, false, 2, 8, 2, 1, 227 << 10},
-      {FileType::w4, 128, 10, 150, 1024, Glu::none, true, false, false, 3, 3, 2, 1, 227 << 10},
+      {FileType::w8, 128, 33, 96, 256, Glu::none, true, false, false, 1, 8, 1, 1, 227 << 10},
+      {FileType::w8, 128, 9, 200, 384, Glu::silu, true, true, false, 2, 8, 2, 1, 227 << 10},
+      {FileType::w8, 128, 10, 150, 1024, Glu::none, true, false, false, 3, 3, 2, 1, 227 << 10},
       {FileType::w8, 0, 9, 130, 640, Glu::none, true, false, true, 4, 4, 1, 1, 100 << 10},
       {FileType::w8, 0, 9, 130, 640, Glu::none, true, false, true, 2, 8, 1, 2, 150 << 10},
-      {FileType::w4, 128, 9, 50, 1000, Glu::none, true, false, true, 1, 2, 1, 3, 227 << 10},
+      {FileType::w8, 128, 9, 50, 1000, Glu::none, true, false, true, 1, 2, 1, 3, 227 << 10},
       {FileType::w8, 0, 17, 70, 904, Glu::silu, false, false, true, 2, 4, 1, 2, 227 << 10},
-      {FileType::w4z, 32, 10, 300, 640, Glu::none, false, false, false, 1, 4, 1, 2, 227 << 10},
-      {FileType::w4, 128, 9, 60, 128, Glu::none, true, false, true, 2, 2, 1, 1, 60 << 10},
+      {FileType::w8, 64, 10, 300, 640, Glu::none, false, false, false, 1, 4, 1, 2, 227 << 10},
+      {FileType::w8, 128, 9, 60, 128, Glu::none, true, false, true, 2, 2, 1, 1, 80 << 10},
   };
   for (const Case& s : cases) product(s);
 }
@@ -142,7 +131,7 @@ void check_plans(FileType type, int32_t group) {
       a.n = n;
       a.m = m;
       a.glu = static_cast<int32_t>(gated ? Glu::silu : Glu::none);
-      const Room room{227 << 10, [](const void*, int blocks) { return blocks == 8 ? 15 : blocks == 4 ? 30 : 132 / blocks; }, nullptr, codes, S::tiled, S::tile_bytes(a.l), S::group_sums(a.l),
+      const Room room{227 << 10, [](const void*, int blocks) { return blocks == 8 ? 15 : blocks == 4 ? 30 : 132 / blocks; }, nullptr, codes, S::tiled, S::tile_bytes,
                       m > 32 ? 8 : m > 16 ? 4 : 2, x_pitch<codes, S::tiled>, {{2, 8}, {4, 8}, {2, 16}}, m > 32 ? 1 : 3};
       Plan p{};
       size_t shared = 0;
@@ -158,7 +147,7 @@ void check_plans(FileType type, int32_t group) {
 
 TEST(plans_of_large_matrices) {
   check_plans<Codes::i8, Scales::none>(FileType::w8, 0);
-  check_plans<Codes::u4, Scales::one>(FileType::w4, 128);
+  check_plans<Codes::i8, Scales::one>(FileType::w8, 128);
 }
 
 }  // namespace

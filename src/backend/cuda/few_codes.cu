@@ -1,4 +1,4 @@
-// Products of 9 to 64 rows of activations with coded weights: which are possible.
+// Products of up to 64 rows of activations with weights of 8 bits: which are possible.
 #include "backend/cuda/few_codes_run.cuh"
 
 namespace orlop::cuda {
@@ -9,11 +9,9 @@ __global__ void __launch_bounds__(256) probe() {}
 bool run(Context* c, const StreamArgs& a, bool go) {
   const auto odd = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 != 0; };
   if (!c->fast || c->capability != 90 || a.m <= plain_rows || a.m > few_codes_rows || !a.narrow_x || a.norm_weight || a.k_map || a.l.k % 8 ||
-      a.x_stride % 8 || odd(a.x) || (a.accumulate && a.narrow_out) || a.up_row % tile_rows)
+      a.x_stride % 8 || odd(a.x) || (a.accumulate && a.narrow_out) || a.up_row % tile_rows || (a.l.tiled && (a.l.sub > 1 || a.l.has_min)))
     return false;
   switch (a.l.codes) {
-    case Codes::u4:
-      return few::run_u4(c, a, go);
     case Codes::i8:
       return few::run_i8(c, a, go);
     case Codes::e4m3:

@@ -1,7 +1,6 @@
-// Products of 9 to 64 rows of activations with coded weights on Hopper, where reading the weights takes about as long as
-// the tensor cores do. Weights come to shared memory as they are, become exact bf16 in registers and meet the activations
-// in m16n8k16 products; scales are applied to the sums of what shares one. Of 4 bits 128 + code is multiplied, which takes
-// one instruction to make; the sum of a group's activations takes the 128 off again, as it applies zero points and mins.
+// Products of up to 64 rows of activations with weights of 8 bits on Hopper, where reading the weights takes about as long
+// as the tensor cores do. Weights come to shared memory as they are, become exact bf16 in registers and meet the activations
+// in m16n8k16 products; scales are applied to the sums of what shares one.
 //
 // The blocks of a cluster share k. A block keeps its part of all activations in shared memory from beginning to end, or,
 // where it is too large for that, a slice of it and the next one. Each of its warps goes by itself through groups of tiles
@@ -28,27 +27,19 @@ struct Plan {
   int32_t phases, slice;  // slices of k, in turn, and their length in blocks of block_k
   int32_t blocks, each;  // of block_k elements: all, and those of a block
   int32_t stages, pitch;  // pitch: elements from one row of activations to the next
-  // In shared memory, in bytes: activations (of a slice), their groups' sums (of a slice), rings (of a warp), sums (of a
-  // warp; of one pass they lie where the rings were), barriers.
-  int32_t x_bytes, x_sums_at, x_sums_bytes, rings_at, ring_bytes, sums_at, sums_bytes, barriers_at;
+  // In shared memory, in bytes: activations (of a slice), rings (of a warp), sums (of a warp; of one pass they lie where the
+  // rings were), barriers.
+  int32_t x_bytes, rings_at, ring_bytes, sums_at, sums_bytes, barriers_at;
 };
 
 // A stage of a warp's ring: of each tile 16 rows of block_k elements. Tiled: as they lie in memory. Plain: 128 bytes a row,
 // whose halves change places in odd rows: a warp's reads meet all banks.
 template <Codes codes, Scales scales>
 struct Stage {
-  static constexpr bool tiled = scales != Scales::none;
-  // groups: sums of groups of activations are needed.
-  static constexpr bool summed = codes == Codes::u4, groups = summed || scales == Scales::with_min || scales == Scales::any;
+  static_assert(codes != Codes::u4 && (scales == Scales::none || scales == Scales::one));
+  static constexpr bool tiled = scales == Scales::one;
   static constexpr int unit = static_cast<int>(unit_of(codes)), units = block_k / unit, steps = unit / 16;
-  ORLOP_BOTH static int scale_bytes(const Piece& l) {
-    return scales == Scales::none ? 0 : scales == Scales::one ? 4 : scales == Scales::with_min ? 8 : static_cast<int>(l.scale_bytes);
-  }
-  ORLOP_BOTH static int sub(const Piece& l) { return scales == Scales::any ? l.sub : 1; }
-  ORLOP_BOTH static int group_sums(const Piece& l) { return groups ? units * sub(l) : 0; }  // of block_k elements
-  ORLOP_BOTH static int unit_bytes(const Piece& l) { return tiled ? 1024 + 16 * scale_bytes(l) : 64; }
-  static constexpr int fixed_tile_bytes = units * (1024 + (scales == Scales::with_min ? 128 : 64));  // one scale, or a min too
-  ORLOP_BOTH static int tile_bytes(const Piece& l) { return tiled ? units * unit_bytes(l) : 16 * block_k; }
+  static constexpr int unit_bytes = tiled ? 1024 + 64 : 64, tile_bytes = tiled ? units * unit_bytes : 16 * block_k;
 };
 // Of what a warp leaves of a group: [rows of activations][pitch of rows of weights].
 constexpr int sums_pitch(int tiles) { return 16 * tiles + 4; }
@@ -70,11 +61,10 @@ __global__ void __launch_bounds__(32 * few_warps, beside<few_warps, tiles, colum
   const int rank = static_cast<int>(blockIdx.x) % p.split, cluster = static_cast<int>(blockIdx.x) / p.split;
   const int at_once = few_warps / p.along_k, of_rows = warp / p.along_k, part = warp % p.along_k;  // groups of a pass; which
   const int k_begin = min(p.blocks, rank * p.each), mine = min(p.blocks, k_begin + p.each) - k_begin;
-  const int unit_bytes = S::unit_bytes(l), tile_bytes = S::tile_bytes(l), stage_bytes = tiles * tile_bytes;
+  constexpr int unit_bytes = S::unit_bytes, tile_bytes = S::tile_bytes, stage_bytes = tiles * tile_bytes;
   const int first_group = of_rows < at_once ? cluster + of_rows * p.clusters : p.groups, next_group = p.clusters * at_once;
   unsigned char* const ring = shared + p.rings_at + warp * p.ring_bytes;
   const uint32_t arrived = shared_address(shared + p.barriers_at);  // chunks of activations
-  const uint32_t ready = S::groups ? arrived + 8 * 2 * most_chunks : arrived;  // and their groups' sums
 
   // ---- weights on their way
   const auto tile_at = [&](int group, int t) {  // gated: of gate, then of up
@@ -98,13 +88,10 @@ __global__ void __launch_bounds__(32 * few_warps, beside<few_warps, tiles, colum
 #pragma unroll
       for (int t = 0; t < tiles; ++t) {
         const unsigned char* const of_tile = from[t / half] + t % half * tile_step;
-        if constexpr (scales == Scales::any) {
-          for (int at = 16 * lane; at < tile_bytes; at += 512) copy_later<16>(to + t * tile_bytes + at, of_tile + at);
-        } else if constexpr (tiled) {
-          constexpr int bytes = S::fixed_tile_bytes;
+        if constexpr (tiled) {
 #pragma unroll
-          for (int at = 0; at < bytes; at += 512)
-            if (at + 512 <= bytes || 16 * lane < bytes - at) copy_later<16>(to + t * bytes + at + 16 * lane, of_tile + at + 16 * lane);
+          for (int at = 0; at < tile_bytes; at += 512)
+            if (at + 512 <= tile_bytes || 16 * lane < tile_bytes - at) copy_later<16>(to + t * tile_bytes + at + 16 * lane, of_tile + at + 16 * lane);
         } else {
           const int row = lane / 8, piece = lane % 8;
 #pragma unroll
@@ -123,12 +110,11 @@ __global__ void __launch_bounds__(32 * few_warps, beside<few_warps, tiles, colum
       begin_group();
     }
   };
-  if (thread < 4 * most_chunks) {
-    barrier_init(arrived + 8 * thread, thread < 2 * most_chunks ? threads : 1);
+  if (thread < 2 * most_chunks) {
+    barrier_init(arrived + 8 * thread, threads);
     barriers_there();
   }
-  constexpr bool early = S::units == 1 && (scales == Scales::one || scales == Scales::with_min);  // a stage is free before it is multiplied
-  for (int s = 0; s < p.stages - (early ? 0 : 1); ++s) fetch(s);
+  for (int s = 0; s < p.stages - 1; ++s) fetch(s);
 
   // ---- activations, slice after slice; rows are zero beyond k
   auto* const x = reinterpret_cast<__nv_bfloat16*>(shared);  // [m][pitch]
@@ -148,41 +134,10 @@ __global__ void __launch_bounds__(32 * few_warps, beside<few_warps, tiles, colum
       arrive_with_copies(arrived + 8 * (q % 2 * most_chunks + c));
     }
   };
-  // Sums of groups of a slice, by tensor cores: a warp has every few_warps-th chunk.
-  const int sub = S::sub(l), scaled_steps = S::steps / sub;  // of 16 elements that share a scale
-  float* const x_sums = reinterpret_cast<float*>(shared + p.x_sums_at);  // times taken_off, as accumulators begin: [groups][pairs of rows][2][2]
-  const float taken_off = S::summed ? -static_cast<float>(128 + l.zero) : 1.0f;
-  const auto add_up = [&](int q) {
-    const Share slice = slice_of(q);
-    constexpr int in_chunk = chunk_k / block_k;
-    for (int chunk = warp; chunk * in_chunk < slice.end - slice.begin; chunk += few_warps) {
-      barrier_wait(arrived + 8 * (q % 2 * most_chunks + chunk), q / 2 % 2);
-      for (int at = 0; at < in_chunk * columns; ++at) {
-        const int kb = chunk * in_chunk + at % in_chunk, c = at / in_chunk;
-        if (kb >= slice.end - slice.begin) continue;
-        const __nv_bfloat16* from = x + q % 2 * (p.x_bytes / 2) + min(8 * c + g, m - 1) * p.pitch + kb * block_k + 4 * j;
-        float sum[4] = {};
-#pragma unroll
-        for (int i = 0; i < S::units * S::steps; ++i) {
-          const uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
-          const uint2 b = *reinterpret_cast<const uint2*>(from + 16 * i);
-          mma(sum, ones, b.x, b.y);
-          if ((i + 1) & (scaled_steps - 1)) continue;
-          const float first = taken_off * sum[0], second = taken_off * sum[1];
-          if (g == 0)
-            *reinterpret_cast<float4*>(x_sums + q % 2 * (p.x_sums_bytes / 4) + ((kb * S::units * sub + i / scaled_steps) * 8 * columns + 8 * c + 2 * j) * 2) = float4{first, second, first, second};
-          sum[0] = sum[1] = 0;
-        }
-      }
-      __syncwarp();
-      if (lane == 0) barrier_arrive(ready + 8 * (q % 2 * most_chunks + chunk));
-    }
-  };
   __syncthreads();
   wait_inputs();
   let_next_start();
   load(0);
-  if constexpr (S::groups) add_up(0);
 
   // ---- a pass's sums, added up
   const int pass_rows = (gated ? half : tiles) * 16;
@@ -267,8 +222,6 @@ __global__ void __launch_bounds__(32 * few_warps, beside<few_warps, tiles, colum
   };
 
   // ---- products
-  const int scale_bytes = S::scale_bytes(l), zero = l.zero;
-  const bool has_min = scales == Scales::with_min || (scales == Scales::any && l.has_min);
   int x_row[columns];  // bytes; of activations that are not there others are taken: nobody sees what comes of them
 #pragma unroll
   for (int c = 0; c < columns; ++c) x_row[c] = 2 * (min(8 * c + g, m - 1) * p.pitch + (tiled ? 4 : S::unit / 4) * j);
@@ -290,10 +243,10 @@ __global__ void __launch_bounds__(32 * few_warps, beside<few_warps, tiles, colum
       for (int kb = slice.begin + part; kb < (group < p.groups ? slice.end : 0); kb += p.along_k) {
         const int in_slice = kb - slice.begin;
         if (const int chunk = in_slice * block_k / chunk_k; chunk >= there) {
-          barrier_wait(ready + 8 * (q % 2 * most_chunks + chunk), q / 2 % 2);
+          barrier_wait(arrived + 8 * (q % 2 * most_chunks + chunk), q / 2 % 2);
           there = chunk + 1;
         }
-        switch (p.stages + early) {
+        switch (p.stages) {
           case 2: wait_copies<0>(); break;
           case 3: wait_copies<1>(); break;
           case 4: wait_copies<2>(); break;
@@ -301,7 +254,7 @@ __global__ void __launch_bounds__(32 * few_warps, beside<few_warps, tiles, colum
           default: wait_copies<4>(); break;
         }
         __syncwarp();  // everyone's are there, and nobody reads the stage that comes next
-        if (!early) fetch(stage == 0 ? p.stages - 1 : stage - 1);
+        fetch(stage == 0 ? p.stages - 1 : stage - 1);
         const unsigned char* here = ring + stage * stage_bytes;
 #pragma unroll
         for (int u = 0; u < S::units; ++u) {
@@ -321,8 +274,8 @@ __global__ void __launch_bounds__(32 * few_warps, beside<few_warps, tiles, colum
               for (int odd = 0; odd < 2; ++odd)
 #pragma unroll
                 for (int t = 0; t < tiles; ++t) {
-                  widen<codes>(v[t][0], i + odd, zero, w[odd][t][0], w[odd][t][2]);
-                  widen<codes>(v[t][1], i + odd, zero, w[odd][t][1], w[odd][t][3]);
+                  widen<codes>(v[t][0], i + odd, 0, w[odd][t][0], w[odd][t][2]);
+                  widen<codes>(v[t][1], i + odd, 0, w[odd][t][1], w[odd][t][3]);
                 }
 #pragma unroll
               for (int c = 0; c < columns; ++c) {
@@ -335,80 +288,40 @@ __global__ void __launch_bounds__(32 * few_warps, beside<few_warps, tiles, colum
             }
           } else {
             float raw[tiles][columns][4];
-            float by[tiles][2], min_by[tiles][2] = {};
-            const auto take_scales = [&](int t, int at) {
-              const float* scale = reinterpret_cast<const float*>(here + t * tile_bytes + u * unit_bytes + 1024 + g * scale_bytes) + at;
-#pragma unroll
-              for (int h = 0; h < 2; ++h) {
-                by[t][h] = scale[2 * h * scale_bytes];
-                if (has_min) min_by[t][h] = scale[2 * h * scale_bytes + sub] * (1 / taken_off);
-              }
-            };
-            if constexpr (early) {
-#pragma unroll
-              for (int t = 0; t < tiles; ++t) take_scales(t, 0);
-              __syncwarp();
-              fetch(stage);
-            }
-            const float* x_sum = x_sums + q % 2 * (p.x_sums_bytes / 4) + ((in_slice * S::units + u) * sub * 8 * columns + 2 * j) * 2;
 #pragma unroll
             for (int i = 0; i < S::steps; ++i) {
               uint32_t w[tiles][4];
 #pragma unroll
               for (int t = 0; t < tiles; ++t)
 #pragma unroll
-                for (int h = 0; h < 2; ++h) {
-                  if constexpr (S::summed) {
-                    const uint32_t word = word_of(v[t][h], i / 2) >> (i % 2 * 8);
-                    w[t][h] = masked(word, 0x000f000fu, 0x43004300u);
-                    w[t][h + 2] = masked(word >> 4, 0x000f000fu, 0x43004300u);
-                  } else {
-                    widen<codes>(v[t][h], i, zero, w[t][h], w[t][h + 2]);
-                  }
-                }
-              const bool begins = scales == Scales::any ? (i & (scaled_steps - 1)) == 0 : i == 0;
-              const int group_at = scales == Scales::any ? i / scaled_steps * 16 * columns : 0;
+                for (int h = 0; h < 2; ++h) widen<codes>(v[t][h], i, 0, w[t][h], w[t][h + 2]);
 #pragma unroll
               for (int c = 0; c < columns; ++c) {
                 const uint2 b = *reinterpret_cast<const uint2*>(at_k + x_row[c] + 32 * i);
-                float start[4] = {};
-                if (S::summed && begins) {
-                  const float4 sums = *reinterpret_cast<const float4*>(x_sum + group_at + 16 * c);
-                  start[0] = sums.x, start[1] = sums.y, start[2] = sums.z, start[3] = sums.w;
-                }
+                const float start[4] = {};
 #pragma unroll
                 for (int t = 0; t < tiles; ++t) {
-                  if (scales == Scales::any && begins)
-#pragma unroll
-                    for (int e = 0; e < 4; ++e) raw[t][c][e] = start[e];
-                  if (scales != Scales::any && begins)
+                  if (i == 0)
                     mma(raw[t][c], w[t], b.x, b.y, start);
                   else
                     mma(raw[t][c], w[t], b.x, b.y);
                 }
               }
-              if (scales == Scales::any ? (i + 1) & (scaled_steps - 1) : i + 1 < S::steps) continue;
+            }
 #pragma unroll
-              for (int t = 0; t < tiles; ++t) {
-                if (!early) take_scales(t, scales == Scales::any ? i / scaled_steps : 0);
+            for (int t = 0; t < tiles; ++t) {
+              const float* scale = reinterpret_cast<const float*>(here + t * tile_bytes + u * unit_bytes + 1024 + 4 * g);
+              const float by[2] = {scale[0], scale[8]};
 #pragma unroll
-                for (int c = 0; c < columns; ++c) {
-                  float2 sums{};
-                  if (has_min) sums = *reinterpret_cast<const float2*>(x_sum + group_at + 16 * c);
+              for (int c = 0; c < columns; ++c)
 #pragma unroll
-                  for (int e = 0; e < 4; ++e) {
-                    total[t][c][e] = fmaf(by[t][e / 2], raw[t][c][e], total[t][c][e]);
-                    if (has_min) total[t][c][e] = fmaf(min_by[t][e / 2], e % 2 ? sums.y : sums.x, total[t][c][e]);
-                  }
-                }
-              }
+                for (int e = 0; e < 4; ++e) total[t][c][e] = fmaf(by[e / 2], raw[t][c][e], total[t][c][e]);
             }
           }
         }
         if (++stage == p.stages) stage = 0;
       }
       if (p.phases > 1) {
-        if (S::groups && more) add_up(q + 1);
         __syncthreads();
         ++q;
         there = 0;

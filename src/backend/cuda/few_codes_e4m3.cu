@@ -3,9 +3,8 @@
 
 namespace orlop::cuda {
 
-bool few::run_e4m3(Context* c, const StreamArgs& a, bool go) {  // which never has mins
-  if (!a.l.tiled) return run<Codes::e4m3, Scales::none>(c, a, go);
-  return a.l.sub > 1 ? run<Codes::e4m3, Scales::any>(c, a, go) : run<Codes::e4m3, Scales::one>(c, a, go);
+bool few::run_e4m3(Context* c, const StreamArgs& a, bool go) {
+  return a.l.tiled ? run<Codes::e4m3, Scales::one>(c, a, go) : run<Codes::e4m3, Scales::none>(c, a, go);
 }
 
 }  // namespace orlop::cuda

@@ -18,7 +18,7 @@ struct Room {
   Codes codes;
   bool tiled;
   int tile_bytes;           // in a stage
-  int group_sums, columns;  // of block_k elements of a row of activations; eights of rows
+  int columns;              // eights of rows of activations
   int (*pitch)(int elements);  // of rows of activations
   Kind kinds[3];
   int kind_count;
@@ -27,14 +27,12 @@ struct Room {
 
 // Bytes of shared memory for one way to share, or 0: it does not fit. `room`: what a block may have.
 inline int lay_out(const StreamArgs& a, const Room& r, int room, Plan* p) {
-  const int stage = p->tiles * r.tile_bytes, barriers = 8 * 4 * most_chunks;
+  const int stage = p->tiles * r.tile_bytes, barriers = 8 * 2 * most_chunks;
   const int held = p->phases > 1 ? 2 : 1;  // slices
   p->pitch = r.pitch(p->slice * block_k);
   p->sums_bytes = a.m * sums_pitch(p->tiles) * 4;
   p->x_bytes = static_cast<int>(up(int64_t{a.m} * p->pitch * 2, 128));
-  p->x_sums_at = held * p->x_bytes;
-  p->x_sums_bytes = static_cast<int>(up(p->slice * r.group_sums * 16 * r.columns * 4, 128));
-  p->rings_at = p->x_sums_at + held * p->x_sums_bytes;
+  p->rings_at = held * p->x_bytes;
   const int turns = p->passes > 1;  // else sums go where the warp's ring was
   const int of_warp = ((room - p->rings_at - barriers) / p->warps - turns * p->sums_bytes) / 128 * 128;
   p->stages = std::min(most_stages, of_warp / stage);
@@ -55,7 +53,7 @@ inline double time_of(const StreamArgs& a, const Room& r, const Plan& p, int byt
   constexpr double clock = 1755;
   const int at_once = p.warps / p.along_k, all_groups = (p.groups + p.clusters - 1) / p.clusters;  // of a cluster
   const double tensor = p.tiles * r.columns * 8 * 6.1;  // cycles of a quarter of a multiprocessor, of block_k elements of a group
-  const double made = r.codes == Codes::u4 ? 95 : r.codes == Codes::i8 ? 150 : 190;
+  const double made = r.codes == Codes::i8 ? 150 : 190;
   const double issued = 60 + 8 * r.columns + p.tiles * (12 * r.columns + made);
   const int slice_bytes = a.m * p.slice * block_k * 2;
   double time = 0;

@@ -14,7 +14,6 @@ namespace orlop::cuda::few {
 int clusters_at_once(const void* context, int blocks);
 
 // go: puts it into the list, too.
-bool run_u4(Context* c, const StreamArgs& a, bool go);
 bool run_i8(Context* c, const StreamArgs& a, bool go);
 bool run_e4m3(Context* c, const StreamArgs& a, bool go);
 
@@ -27,8 +26,8 @@ void start(Context* c, const StreamArgs& a, const Plan& p, size_t shared) {
 template <Codes codes, Scales scales, int columns>
 bool run(Context* c, const StreamArgs& a, bool go) {
   using S = Stage<codes, scales>;
-  constexpr bool often = columns <= 4 && (scales == Scales::one || scales == Scales::none);  // worth more kernels
-  const Room room{static_cast<int>(c->block_shared), clusters_at_once, c, codes, S::tiled, S::tile_bytes(a.l), S::group_sums(a.l), columns, x_pitch<codes, S::tiled>,
+  constexpr bool often = columns <= 4;  // worth more kernels
+  const Room room{static_cast<int>(c->block_shared), clusters_at_once, c, codes, S::tiled, S::tile_bytes, columns, x_pitch<codes, S::tiled>,
                   {{2, 8}, {4, 8}, {2, 16}}, often ? 3 : 1};
   struct Planned {
     Plan p;
@@ -38,9 +37,9 @@ bool run(Context* c, const StreamArgs& a, bool go) {
   Planned planned;
   {  // the same products come in every step
     static std::mutex mutex;
-    static std::map<std::array<int64_t, 7>, Planned> all;
+    static std::map<std::array<int64_t, 5>, Planned> all;
     const std::lock_guard lock(mutex);
-    Planned& one = all[{c->index, a.m, a.n, a.l.k_padded, a.l.sub, a.l.has_min, a.glu}];
+    Planned& one = all[{c->index, a.m, a.n, a.l.k_padded, a.glu}];
     if (!one.known && !plan(a, room, &one.p, &one.shared)) one.shared = 0;
     one.known = true;
     planned = one;
