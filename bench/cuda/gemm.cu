@@ -1,7 +1,6 @@
 // Products of many rows: right against double on samples, and how fast, alone and as a layer's chain, on one
 // GPU. Built with the plugin's files; libcublasLt must be where the plugin finds it.
 //   gemm [check|mixed|layer|time]   (all if none is named)
-#include "backend/cuda/few.cuh"
 #include "gemm_check.cuh"
 
 namespace {
@@ -186,10 +185,11 @@ void time_mixed(Context* c) {
   cudaFree(out);
 }
 
-// A layer's four products with all that belongs to them, eight layers' weights in turn.
+// A layer's four products with all that belongs to them, eight layers' weights in turn, as matmul_many() has them: of up to
+// 32 rows of most weights a step has other kernels (few.cuh), which bench_cuda_products times.
 void time_layer(Context* c) {
   using enum FileType;
-  std::printf("a layer's products, whole (norm, rounding, dequantization, gate): microseconds; x 32 ms\n");
+  std::printf("a layer's products, whole (norm, rounding, dequantization, gate): microseconds; x 32 ms. Up to 32 rows: not what a step does\n");
   for (const auto& [name, type, group, compute] :
        {std::tuple{"bf16", bf16, 0, Compute::bf16}, std::tuple{"int4 g128", w4, 128, Compute::bf16}, std::tuple{"q4_k", q4_k, 0, Compute::bf16},
         std::tuple{"int8 rows", w8, 0, Compute::bf16}, std::tuple{"int8 a8", w8, 0, Compute::a8}, std::tuple{"e4m3 a8", f8, 0, Compute::a8}}) {
@@ -244,7 +244,6 @@ int main(int count, char** words) {
   c.fast = c.may_wait = true;
   c.launches.set(p.major >= 9, c.block_shared);
   must(cudaStreamCreateWithFlags(&c.stream, cudaStreamNonBlocking), "stream");
-  if (c.capability == 90) c.few = make_few_state(c);
   char library[200];
   describe_products(&c, library, sizeof library);
   std::printf("%s; %s\n", p.name, library);
@@ -255,6 +254,5 @@ int main(int count, char** words) {
   if (what.empty() || what == "time") time_small(&c), time_products(&c);
   c.launches.clear();
   close_products(&c);
-  cudaFree(c.few);
   return good ? 0 : 1;
 }

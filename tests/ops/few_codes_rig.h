@@ -1,6 +1,9 @@
 // A product of some rows with coded weights, by a kernel on the processor, against sums in double.
 #pragma once
 #include <cstdio>
+#include <memory>
+#include <thread>
+#include <vector>
 
 #include "backend/cuda/pack.h"
 #include "backend/cuda/stream.cuh"
@@ -21,6 +24,21 @@ class Memory {
  private:
   std::unique_ptr<unsigned char[], EmulatedBlock::Free> bytes_;
 };
+
+// kernel() by all threads of the blocks at once.
+template <class Kernel>
+void run_blocks(const std::vector<std::unique_ptr<EmulatedBlock>>& blocks, unsigned threads, const Kernel& kernel) {
+  std::vector<std::thread> running;
+  for (const auto& b : blocks)
+    for (unsigned t = 0; t < threads; ++t)
+      running.emplace_back([&, own = b.get(), t] {
+        block = own;
+        blockIdx.x = own->number;
+        threadIdx.x = t;
+        kernel();
+      });
+  for (std::thread& t : running) t.join();
+}
 
 struct FewCase {
   FileType type;

@@ -19,10 +19,12 @@ struct Case {
   int64_t n, k, m;
   Glu glu;
   bool narrow_x, narrow_out, accumulate, bias, norm;
+  Compute compute = Compute::bf16;
 };
 
 void product(const Case& s) {
-  const RandomMatrix l(s.type, s.group, s.n, s.k, s.glu);
+  RandomMatrix l(s.type, s.group, s.n, s.k, s.glu);
+  l.desc.compute = s.compute;
   const Kernels& kernels = *gpu().exec().kernels;
   const On<unsigned char> packed(kernels.linear_bytes(l.desc), 0xff);
   kernels.linear_pack(l.desc, l.source, 0, kernels.linear_tiles(l.desc), packed.at());
@@ -99,6 +101,12 @@ TEST(products_of_few_rows) {
 TEST(long_rows) {
   for (const auto& [type, group] : {std::pair{FileType::w4, 128}, std::pair{FileType::w8, 0}, std::pair{FileType::w4z, 128}})
     for (const int64_t m : {16, 32, 64}) product({type, group, 200, 14336, m, Glu::none, true, false, true, false, false});
+}
+
+// Weights in groups meet activations in bf16 there, too: by the same kernels, whose sums are exact.
+TEST(groups_under_a8) {
+  for (const auto& [type, group] : {std::pair{FileType::w4, 128}, std::pair{FileType::w4z, 128}, std::pair{FileType::w8, 128}})
+    for (const int64_t m : {9, 32}) product({type, group, 300, 1024, m, Glu::silu, true, true, false, false, false, Compute::a8});
 }
 
 // A layer of Llama 8B: tiles that several blocks share, and more tiles than blocks.

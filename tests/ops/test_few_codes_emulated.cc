@@ -1,7 +1,6 @@
-// Products of 9 to 64 rows with coded weights (backend/cuda/few_codes.cuh) on the processor, a thread for each of the
-// GPU's: every kind of code and scale, however k is shared. Sanitizers see every address.
+// Products of 9 to 64 rows with weights of 8 bits (backend/cuda/few_codes.cuh) on the processor, a thread for each of the
+// GPU's: codes without scales and with, however k is shared. Sanitizers see every address.
 #include <cstdio>
-#include <thread>
 
 #include "backend/cuda/few_codes_plan.h"
 #include "few_codes_rig.h"
@@ -35,22 +34,13 @@ void run(const StreamArgs& a, int split, int along_k, int clusters, int phases, 
   for (unsigned cluster = 0; cluster < static_cast<unsigned>(clusters); ++cluster) {  // one after another: they share nothing
     EmulatedCluster together(split * threads);
     std::vector<std::unique_ptr<EmulatedBlock>> of;
-    std::vector<std::thread> running;
     for (int b = 0; b < split; ++b) {
       of.push_back(std::make_unique<EmulatedBlock>(static_cast<size_t>(bytes), threads, cluster * static_cast<unsigned>(split) + static_cast<unsigned>(b)));
       std::memset(of.back()->memory.get(), 0xff, static_cast<size_t>(bytes));  // NaN, of any type
       of.back()->cluster = &together;
       together.blocks.push_back(of.back().get());
     }
-    for (const auto& b : of)
-      for (unsigned t = 0; t < threads; ++t)
-        running.emplace_back([&, own = b.get(), t] {
-          block = own;
-          blockIdx.x = own->number;
-          threadIdx.x = t;
-          products<codes, scales, tiles, columns, few_warps>(a, p);
-        });
-    for (std::thread& t : running) t.join();
+    run_blocks(of, threads, [&] { products<codes, scales, tiles, columns, few_warps>(a, p); });
   }
 }
 

@@ -1,7 +1,6 @@
 // Products of 9 to 32 rows with coded weights by warpgroup products (backend/cuda/few_hopper_codes.cuh) on the processor, a
 // thread for each of the GPU's: every kind of code and scale, tiles and shares of all kinds. Sanitizers see every address.
 #include <cstdio>
-#include <thread>
 
 #include "backend/cuda/few_hopper_codes.cuh"
 #include "few_codes_rig.h"
@@ -66,20 +65,11 @@ void run(const StreamArgs& a, int most_blocks) {
   const unsigned at_once = p.shares.parts ? gridDim.x : 1;
   for (unsigned first = 0; first < gridDim.x; first += at_once) {
     std::vector<std::unique_ptr<EmulatedBlock>> of;
-    std::vector<std::thread> running;
     for (unsigned b = first; b < first + at_once; ++b) {
       of.push_back(std::make_unique<EmulatedBlock>(L::bytes, threads, b));
       std::memset(of.back()->memory.get(), 0xff, L::bytes);
     }
-    for (const auto& b : of)
-      for (unsigned t = 0; t < threads; ++t)
-        running.emplace_back([&, own = b.get(), t] {
-          block = own;
-          blockIdx.x = own->number;
-          threadIdx.x = t;
-          products<codes, scales, wide, columns>(p, low, high, x);
-        });
-    for (std::thread& t : running) t.join();
+    run_blocks(of, threads, [&] { products<codes, scales, wide, columns>(p, low, high, x); });
   }
   CHECK(std::all_of(parts.get(), parts.get() + room, [](uint32_t v) { return v == FewState::empty; }));
   if (left) left->check(a);
@@ -115,6 +105,7 @@ TEST(every_kind_of_code) {
       {{FileType::w4z, 128, 20, 145, 256, Glu::none, true, false, true}, false, 2},
       {{FileType::w4z, 256, 16, 100, 512, Glu::gelu_tanh, true, false, false}, true, 1},
       {{FileType::w8, 0, 32, 150, 296, Glu::none, false, false, true}, false, 2},
+      {{FileType::w8, 0, 20, 130, 301, Glu::none, false, false, true}, false, 2},
       {{FileType::w8, 0, 11, 130, 136, Glu::silu, false, true, false}, true, 1},
       {{FileType::w8, 128, 21, 150, 392, Glu::none, true, false, true}, false, 2},
       {{FileType::w8, 64, 14, 270, 256, Glu::silu, true, true, false}, true, 2},

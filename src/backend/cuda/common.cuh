@@ -88,7 +88,7 @@ struct Context {
   std::mutex mutex;  // guards what follows
   Launches launches;
   uint32_t* attention_done = nullptr;  // attention.cu: counters, zero between calls
-  // Whether its kernels' blocks may wait for each other. One context of a GPU has the right: two such kernels side by
+  // Whether its kernels' blocks may wait for ones that are started after them. One context of a GPU has the right: two such kernels side by
   // side could each have blocks that find no room for what they wait for.
   bool may_wait = false;
   ChainState* chain = nullptr;  // chain.cu; null: it takes no products

@@ -20,8 +20,6 @@ inline int64_t few_squares_bytes(int64_t m, int64_t k) { return up(k, fixed_tile
 
 // norm: what x lacks, or null. False: not possible.
 bool few_product(Context* c, const StreamArgs& a, const FewNorm* norm);
-// That of bf16 weights.
-bool few_hopper(Context* c, const StreamArgs& a, const FewNorm* norm);
 
 // Puts one of its kernels into the list.
 using FewKernel = void (*)(FewArgs, CUtensorMap, CUtensorMap, CUtensorMap);

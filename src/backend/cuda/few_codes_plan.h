@@ -24,7 +24,6 @@ struct Room {
   int kind_count;
 };
 
-
 // Bytes of shared memory for one way to share, or 0: it does not fit. `room`: what a block may have.
 inline int lay_out(const StreamArgs& a, const Room& r, int room, Plan* p) {
   const int stage = p->tiles * r.tile_bytes, barriers = 8 * 2 * most_chunks;

@@ -1,13 +1,12 @@
 // Products of up to 32 rows of activations with bf16 weights, at the speed of reading these. Weights are the left operand,
 // whose rows of 64 fill a warpgroup product (wgmma), activations the right one, as few columns as there are: both from
-// shared memory, where a warp brings them by tensor maps into a ring of stages.
+// shared memory, where two warps bring them by tensor maps into a ring of stages.
 #include "backend/cuda/few.cuh"
 
 #include "backend/cuda/few_hopper_codes.h"
 #include "backend/cuda/fixed_hopper.cuh"
 
 namespace orlop::cuda {
-
 namespace {
 
 constexpr int threads = consumers + 64;  // a warp copies weights, one activations
@@ -20,7 +19,7 @@ constexpr int sums_bytes = x_rows * fixed_pitch * 4;
 constexpr int stages = (225 * 1024 - sums_bytes) / (stage_bytes + 24);
 constexpr int sums_at = stages * stage_bytes, barriers_at = sums_at + sums_bytes;
 constexpr size_t shared_bytes = 1024 + barriers_at + 24 * stages;
-static_assert(fixed_tile_w == 64 * groups && stages > 2);
+static_assert(fixed_tile_w == 64 * groups && few_ahead(w_bytes) < stages);
 
 using Parts = FewParts<consumers, fixed_tile_w, x_rows>;
 
@@ -114,6 +113,18 @@ __global__ void __launch_bounds__(threads, 1)
 #endif
 }
 
+bool few_hopper(Context* c, const StreamArgs& a, const FewNorm* norm) {
+  const int64_t rows = a.glu ? fixed_tile_w / 2 : fixed_tile_w, tiles = (a.n + rows - 1) / rows, steps = a.l.k_padded / step_k;
+  FewArgs p{a, norm ? *norm : FewNorm{}, {}, {c->few, static_cast<int32_t>(steps), static_cast<int32_t>(tiles * steps), 0, 0}};
+  const unsigned blocks = few_blocks(c->multiprocessors, c->may_wait, &p.shares, least_steps, w_bytes);
+  CUtensorMap maps[3];
+  const int64_t w_rows = up(a.l.rows, row_block);
+  if (!map_rows(a.low, a.l.k_padded, w_rows, a.l.row_bytes, &maps[0]) || !map_rows(a.high, a.l.k_padded, w_rows, a.l.row_bytes, &maps[1]) ||
+      !map_rows(a.x, a.l.k, a.m, a.x_stride * 2, &maps[2], x_rows))
+    return false;
+  return few_launch(c, few_products, Shape{dim3(blocks), dim3(threads), shared_bytes}, p, maps);
+}
+
 }  // namespace
 
 FewState* make_few_state(const Context& c) {
@@ -127,8 +138,12 @@ FewState* make_few_state(const Context& c) {
 
 bool few_takes(const Context& c, const LinearDesc& d, const Pieces& pieces, int64_t m) {
   if (!c.few || m <= plain_rows || m > few_hopper_rows || d.compute == Compute::fp32 || !tensor_map_encode()) return false;
-  for (int i = 0; i < pieces.count; ++i)
-    if (pieces.piece[i].codes != Codes::bf16 && (d.compute == Compute::a8 || !few_hopper_codes_takes(pieces.piece[i]))) return false;
+  for (int i = 0; i < pieces.count; ++i) {
+    const Piece& l = pieces.piece[i];
+    if (l.codes == Codes::bf16) continue;
+    if (d.compute == Compute::a8 && !l.tiled) return false;  // meet activations of 8 bits
+    if (!few_hopper_codes_takes(l)) return false;
+  }
   return true;
 }
 
@@ -148,18 +163,6 @@ bool few_leaves(Context* c, const float* x, int64_t x_stride, int64_t m, int64_t
 
 bool few_product(Context* c, const StreamArgs& a, const FewNorm* norm) {
   return a.l.codes == Codes::bf16 ? few_hopper(c, a, norm) : few_hopper_codes(c, a, norm);
-}
-
-bool few_hopper(Context* c, const StreamArgs& a, const FewNorm* norm) {
-  const int64_t rows = a.glu ? fixed_tile_w / 2 : fixed_tile_w, tiles = (a.n + rows - 1) / rows, steps = a.l.k_padded / step_k;
-  FewArgs p{a, norm ? *norm : FewNorm{}, {}, {c->few, static_cast<int32_t>(steps), static_cast<int32_t>(tiles * steps), 0, 0}};
-  const unsigned blocks = few_blocks(c->multiprocessors, c->may_wait, &p.shares, least_steps, w_bytes);
-  CUtensorMap maps[3];
-  const int64_t w_rows = up(a.l.rows, row_block);
-  if (!map_rows(a.low, a.l.k_padded, w_rows, a.l.row_bytes, &maps[0]) || !map_rows(a.high, a.l.k_padded, w_rows, a.l.row_bytes, &maps[1]) ||
-      !map_rows(a.x, a.l.k, a.m, a.x_stride * 2, &maps[2], x_rows))
-    return false;
-  return few_launch(c, few_products, Shape{dim3(blocks), dim3(threads), shared_bytes}, p, maps);
 }
 
 }  // namespace orlop::cuda

@@ -55,7 +55,7 @@ bool few_hopper_codes_takes(const Piece& l) {
 
 bool few_hopper_codes(Context* c, const StreamArgs& a, const FewNorm* norm) {
   const auto odd = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 != 0; };
-  if (!a.narrow_x || a.norm_weight || a.k_map || a.l.k % 8 || a.x_stride % 8 || odd(a.x) || (a.accumulate && a.narrow_out) || a.up_row % tile_rows) return false;
+  if (!a.narrow_x || a.norm_weight || a.k_map || a.x_stride % 8 || odd(a.x) || a.up_row % tile_rows) return false;
   if (a.l.codes == Codes::i8) return a.l.tiled ? run<Codes::i8, Scales::one>(c, a, norm) : run<Codes::i8, Scales::none>(c, a, norm);
   if (a.l.codes == Codes::e4m3) return run<Codes::e4m3, Scales::none>(c, a, norm);
   return a.l.has_min ? run<Codes::u4, Scales::with_min>(c, a, norm) : run<Codes::u4, Scales::one>(c, a, norm);

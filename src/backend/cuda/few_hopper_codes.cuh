@@ -35,7 +35,7 @@ struct Layout {
   static constexpr int w_at = stages * x_bytes, x_sums_at = w_at + stages * w_bytes, sums_at = x_sums_at + stages * x_sums_bytes, barriers_at = sums_at + sums_bytes;
   static constexpr int scales_at = barriers_at + 32 * stages;  // of rows
   static constexpr size_t bytes = 1024 + scales_at + 4 * few_hopper_rows;
-  static_assert(stages > turners && stages % shared_k == 0 && w_at % 1024 == 0 && sums_at % 16 == 0 && w_bytes % 128 == 0);
+  static_assert(stages > few_ahead(w_bytes) && stages % shared_k == 0 && w_at % 1024 == 0 && sums_at % 16 == 0 && w_bytes % 128 == 0);
 };
 
 // A place in the ring, and how often it came round.

@@ -16,8 +16,8 @@ namespace orlop::cuda {
 constexpr int few_hopper_rows = 32;           // of activations, at most
 constexpr int few_most_w = 2 * fixed_tile_w;  // rows of weights of a tile, at most
 
-// Parts of tiles on their way: of each share one at most, that of the tile which it begins inside of. A place without a
-// number holds one that is never sent: whoever takes a part leaves it so.
+// Parts of tiles on their way: of each share one at most, that of the tile which it begins inside of, or, where each adds up
+// some rows, that of its only tile. A place without a number holds one that is never sent: whoever takes a part leaves it so.
 struct FewState {
   static constexpr uint32_t empty = 0xffffffffu;  // a NaN
   float4 parts[1];  // [shares][few_hopper_rows][few_most_w]; kernels with less take less of it
@@ -48,12 +48,18 @@ struct FewArgs {
   FewShares shares;
 };
 
+// Steps whose weights, so many bytes each, are on their way at a time: what one multiprocessor has beyond that only makes
+// others wait, and its own activations, which come after. Fewer than a ring's stages: the ring's phases are waited for.
+constexpr int few_ahead(int64_t step_bytes) {
+  constexpr int64_t bytes = 48 << 10;
+  return static_cast<int>(std::max<int64_t>(2, bytes / step_bytes));
+}
+
 // Sets `parts` and `ahead`. Blocks: as many as there are, or some fewer, if shares are equal then. least: steps of a block;
 // step_bytes: of its weights.
 inline unsigned few_blocks(int64_t multiprocessors, bool may_wait, FewShares* p, int64_t least, int64_t step_bytes) {
-  // What one multiprocessor has on its way beyond that only makes others wait, and its own activations, which come after.
-  constexpr int64_t most_parts = 8, bytes_ahead = 48 << 10;  // of a tile, or so
-  p->ahead = static_cast<int32_t>(std::max<int64_t>(2, bytes_ahead / step_bytes));
+  constexpr int64_t most_parts = 8;  // of a tile, or so
+  p->ahead = few_ahead(step_bytes);
   int64_t blocks = std::clamp<int64_t>(p->all / std::max<int64_t>(least, p->steps / most_parts), 1, multiprocessors);
   for (int64_t fewer = blocks; fewer > blocks * 15 / 16; --fewer)
     if (p->all % fewer == 0) {
@@ -183,7 +189,6 @@ struct FewParts {
           add(p.shares, share, share - part, end, own, sums, thread);
           group_sync(barrier, threads);
         }
-        return true;
       });
     }
   }

@@ -13,9 +13,9 @@ constexpr int fixed_pitch = fixed_tile_w + 4;    // of sums: [rows of activation
 struct LeftAlone {
   __device__ void operator()(int, int64_t, const float4&) const {}
 };
-// ready(): sums are there then, or, false, somebody else's; every thread calls it once.
+// ready(): sums are there then; every thread calls it once.
 struct Ready {
-  __device__ bool operator()() const { return true; }
+  __device__ void operator()() const {}
 };
 template <bool tiled, int at_once = 1, class Value, class Left = LeftAlone, class Sums = Ready>
 __device__ inline void fixed_out(const StreamArgs& a, int64_t m0, int64_t n0, int there, int thread, int threads, const Value& value, const Left& left = {}, const Sums& ready = {}) {
@@ -33,7 +33,7 @@ __device__ inline void fixed_out(const StreamArgs& a, int64_t m0, int64_t n0, in
       for (int i = 0; i < at_once; ++i)
         if (const int at = first + i * threads; at < there * fours && n0 + at % fours * 4 + 4 <= a.n)
           before[i] = *reinterpret_cast<const float4*>(a.out + (m0 + at / fours) * a.out_stride + n0 + at % fours * 4);
-    if (first == thread && !ready()) return;
+    if (first == thread) ready();
 #pragma unroll
     for (int i = 0; i < at_once; ++i) {
       const int at = first + i * threads;

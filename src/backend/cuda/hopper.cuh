@@ -45,7 +45,7 @@ __device__ inline uint32_t shared_4(uint32_t from) {
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
   return v;
 }
-// The same, of which the assembler does not know how it was made: it stays in a register. All lanes of a warp.
+// v, of which the assembler does not know how it was made: it stays in a register. All lanes of a warp.
 __device__ inline uint32_t kept(uint32_t v) { return __shfl_sync(all_lanes, v, static_cast<int>(threadIdx.x) % 32); }
 // What this thread stored to shared memory is there for tensor cores and copies, once it has passed a barrier.
 __device__ inline void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

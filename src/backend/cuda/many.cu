@@ -77,7 +77,7 @@ class Many {
   bool few(PluginStatus* status) const {
     const Piece &first = pieces_.piece[0], &last = pieces_.piece[pieces_.count - 1];
     if (elem_ != Elem::bf16 || !few_codes_pays(first, a_.m) || !few_codes_pays(last, a_.m) ||
-        (gated_ && (first.codes != last.codes || first.tiled != last.tiled || first.zero != last.zero || first.sub != last.sub || first.has_min != last.has_min || pieces_.count > 2)))
+        (gated_ && (first.codes != last.codes || first.tiled != last.tiled || pieces_.count > 2)))
       return false;
     const bool in_place = a_.narrow_x && !a_.norm_weight && !d_.k_map && d_.k % 8 == 0 && a_.x_stride % 8 == 0 && reinterpret_cast<uintptr_t>(a_.x) % 16 == 0;
     StreamArgs of[LinearDesc::max_parts];
