@@ -8,6 +8,7 @@
 #include "attention_rig.h"
 #include "backend/cpu/kv_layout.h"
 #include "backend/cuda/attention_decode.cuh"
+#include "backend/cuda/attention_turns.cuh"
 
 namespace orlop::test {
 namespace {
@@ -40,11 +41,33 @@ void run(const DecodeArgs& a, const StoreArgs& s, int tiles) {
     }
 }
 
-// How the work is cut: chunks of so many tokens, walked by one block or each one's; or shared by a cluster.
+// Blocks that take one row's head after another.
+template <class K>
+void run_turns(const DecodeArgs& a, const StoreArgs& s, int blocks, const CUtensorMap& map) {
+  std::vector<std::unique_ptr<EmulatedBlock>> all;
+  std::vector<std::thread> running;
+  gridDim.x = static_cast<unsigned>(blocks);
+  for (int i = 0; i < blocks; ++i) {
+    all.push_back(std::make_unique<EmulatedBlock>(K::shared, K::Folds::threads, static_cast<unsigned>(i)));
+    std::memset(all.back()->memory.get(), 0xff, K::shared);
+    for (int t = 0; t < K::Folds::threads; ++t)
+      running.emplace_back([&, own = all.back().get(), t] {
+        block = own;
+        blockIdx = {own->number, 0};
+        threadIdx.x = static_cast<unsigned>(t);
+        decode::attend_turns<K>(a, s, map);
+      });
+  }
+  for (std::thread& t : running) t.join();
+}
+
+// How the work is cut: chunks of so many tokens, walked by one block or each one's; or shared by a cluster; or so many
+// blocks take turns.
 struct Cut {
   int chunk;
   bool walks = false;
   int shared_by = 0;
+  int turns = 0;
 };
 
 template <KvType type, int dims, int columns, int warps>
@@ -136,7 +159,17 @@ void check(Random& random, int group, int kv_heads, int page_tokens, int window,
   std::vector<uint32_t> done(static_cast<size_t>(tiles), 0);
   a.records = records.data();
   a.done = done.data();
-  run<K>(a, store, tiles);
+  const auto run_all = [&](const StoreArgs& by) {
+    if constexpr ((dims == 64 || dims == 128) && columns == 8)
+      if (cut.turns) {
+        using Turns = decode::Turns<type, dims>;
+        const int64_t lines = static_cast<int64_t>(pages.size()) / Turns::row_bytes;
+        return run_turns<Turns>(a, by, cut.turns,
+                                {.from = pages.data(), .bytes = 2, .swizzle = true, .sizes = {64, lines, dims / 64, 2}, .strides = {Turns::row_bytes, 128, l.values_at}, .boxes = {64, 16, dims / 64, 2}});
+      }
+    run<K>(a, by, tiles);
+  };
+  run_all(store);
   CHECK(same_bits(qkv, given));
   for (const uint32_t d : done) CHECK(d == 0);
 
@@ -192,11 +225,11 @@ void check(Random& random, int group, int kv_heads, int page_tokens, int window,
   }
   const Rows once = out;
   a.q = stored.data();
-  run<K>(a, StoreArgs{}, tiles);
+  run_all(StoreArgs{});
   const bool again = same_bits(once, out), good = worst < (type == KvType::f16 ? 2e-3 : 1.5e-2) && same && again;
   if (!good)
-    std::printf("  %s of %d, %d of %d a group, %d columns, %d warps, pages of %d, window %d, half %d, chunk %d, shared by %d: off by %g, stored %d, apart %d\n", name(type), dims,
-                group, kv_heads, columns, warps, page_tokens, window, half, cut.chunk, cut.shared_by, worst, same, again);
+    std::printf("  %s of %d, %d of %d a group, %d columns, %d warps, pages of %d, window %d, half %d, chunk %d, shared by %d, %d take turns: off by %g, stored %d, apart %d\n", name(type), dims,
+                group, kv_heads, columns, warps, page_tokens, window, half, cut.chunk, cut.shared_by, cut.turns, worst, same, again);
   CHECK(good);
 }
 
@@ -221,6 +254,17 @@ TEST(decode_attention_of_whole_contexts) {
   check<f, 80, 8, whole_warps>(random, 7, 1, 8, 0, 20, true, {512, false, 4}, {400, 17});
   check<b, 64, 8, whole_warps>(random, 8, 1, 48, 90, 32, false, {768, false, 8}, {700});
   check<b, 64, 16, whole_warps>(random, 12, 1, 32, 0, 32, true, {1024, false, 8}, {1000, 129});
+}
+
+TEST(decode_attention_by_turns) {
+  Random random(3);
+  constexpr KvType b = KvType::bf16, f = KvType::f16;
+  check<b, 128, 8, 4>(random, 4, 2, 16, 0, 64, true, {256, false, 1, 2}, {200, 1, 17, 16, 15, 130, 64, 65});
+  check<f, 128, 8, 4>(random, 8, 1, 32, 0, 64, false, {256, false, 1, 2}, {100, 33, 256});
+  check<b, 128, 8, 4>(random, 5, 1, 48, 90, 20, true, {512, false, 1, 1}, {400, 91, 90, 30});
+  check<f, 64, 8, 4>(random, 7, 2, 16, 0, 32, true, {256, false, 1, 4}, {200, 1, 2, 129});
+  check<b, 64, 8, 4>(random, 3, 1, 64, 0, 16, false, {4096, false, 1, 2}, {2345, 64, 7});
+  check<b, 128, 8, 4>(random, 2, 3, 16, 0, 64, false, {128, false, 1, 9}, {70, 80, 5});  // a block has one item
 }
 
 }  // namespace

@@ -20,16 +20,17 @@ int32_t many_rows(const Context* c, const AttentionArgs& a) {
   return shared ? std::max(4, 16 / (a.heads / a.kv.kv_heads)) : 16;
 }
 
-// Of more rows, blocks come in several turns, each of which would wait for what a kernel of its own does beside the others.
+// Of more rows, blocks that do not stay come in several turns, each of which would wait for what a kernel of its own does
+// beside the others.
 constexpr int32_t stored_rows = 32;
 
 // exactly: in the order of sums that prefill() has in deterministic mode.
 void decode(Context* c, const AttentionArgs& a, int32_t too_many, bool exactly, PluginStatus* status) {
   const KvLayout l(a.kv);
   const bool plain = !exactly && !is_coded(a.kv.type), single = c->fast && plain && a.rows == a.seq_count;
-  const bool can_be_whole = single && c->capability >= 90 && c->block_shared >= size_t{227} << 10 && a.kv.head_dim <= 128;
-  const DecodePlan p = plan_decode(a.kv, a.heads, a.rows, a.seq_count, a.max_context, a.window, c->multiprocessors, c->fast, single, can_be_whole);
-  if (p.splits > 1 && !have_counters(c, status)) return;
+  const bool hopper = c->capability >= 90 && c->block_shared >= size_t{227} << 10;
+  const DecodePlan p = plan_decode(a.kv, a.heads, a.rows, a.seq_count, a.max_context, a.window, c->multiprocessors, c->fast, single, hopper);
+  if ((p.splits > 1 || p.kind == DecodeBlocks::turns) && !have_counters(c, status)) return;
   DecodeArgs d{};
   d.q = a.q;
   d.k = a.k;
@@ -68,14 +69,14 @@ void decode(Context* c, const AttentionArgs& a, int32_t too_many, bool exactly, 
   const auto x = static_cast<unsigned>(p.blocks * std::max(1, p.shared_by)), y = static_cast<unsigned>(p.splits);
   if (exactly) return decode_exactly(c, a.kv, d, x, y, status);
   StoreArgs s{};  // of rows that kv_store has just put: one kernel less to wait for
-  const bool stores = single && a.rows <= stored_rows && reinterpret_cast<uintptr_t>(a.q) % 16 == 0 && take_store(c, a, &s);
+  const bool stores = single && (a.rows <= stored_rows || p.kind == DecodeBlocks::turns) && reinterpret_cast<uintptr_t>(a.q) % 16 == 0 && take_store(c, a, &s);
   bool done = false;
   switch (a.kv.type) {
     case KvType::bf16:
-      done = decode_bf16(c, l.head_dim, d, s, p.whole, x, y, status);
+      done = decode_bf16(c, l.head_dim, d, s, p.kind, x, y, status);
       break;
     case KvType::f16:
-      done = decode_f16(c, l.head_dim, d, s, p.whole, x, y, status);
+      done = decode_f16(c, l.head_dim, d, s, p.kind, x, y, status);
       break;
     case KvType::int8:
       done = decode_int8(c, l.head_dim, d, x, y);

@@ -45,41 +45,26 @@ struct Plain {
   static_assert(!whole || Folds::share_bytes + Folds::state_bytes <= state_at);  // put_shares()
 };
 
-// The block's part of a row as the model's product leaves it, normed, turned and rounded to the cache's type in shared
-// memory: queries; where chunks end with the tile's, the key and the value too, which go to their places, if there is
-// one. All threads.
+// Where head `head` of a row lies in shared memory: queries, `heads` of them here, then, behind as many as there may be, the
+// key and the value.
 template <class K>
-__device__ inline void make_row(const StoreArgs& s, const Work& w, unsigned char* key_place, uint32_t values_at, unsigned char* memory) {
-  constexpr int threads = K::Folds::threads, quads = K::dims / 4, items = (K::columns + 2) * quads, turns = (items + threads - 1) / threads;
+__device__ inline float* row_place(float* rows, int32_t head, int32_t heads) {
+  return rows + (head < heads ? head : head - heads + K::columns) * K::row_floats;
+}
+
+// A row's heads there, normed, turned and rounded to the cache's type, in place; the key and the value go to their places
+// too, if there is one. All threads, which have put there what they are made of, and have met.
+template <class K>
+__device__ inline void turn_rows(const StoreArgs& s, int32_t heads, int32_t heads_here, unsigned char* key_place, uint32_t values_at, unsigned char* memory) {
   constexpr int pairs = K::dims / 2, pair_turns = (pairs + 31) / 32;
   constexpr bool f16 = K::type == KvType::f16;
-  const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   float* rows = reinterpret_cast<float*>(memory + K::state_at);
-  float* cosines = reinterpret_cast<float*>(memory + K::turns_at);
-  float* norms = reinterpret_cast<float*>(memory + K::norms_at);
-  const int64_t row = w.tile.seq.row_begin;
-  const float* from = s.qkv + row * s.qkv_stride;
-  const int32_t heads = w.heads, heads_here = heads + (w.newest ? 2 : 0);
-  const auto place = [&](int32_t head) { return rows + (head < heads ? head : head - heads + K::columns) * K::row_floats; };
-  const auto number = [&](int32_t head) { return head < heads ? w.first_head + head : s.heads + (head - heads) * s.kv_heads + w.kv_head; };
-  float4 v[turns];
-  float cosine = 0, sine = 0;
-#pragma unroll
-  for (int i = 0; i < turns; ++i) {
-    const int item = i * threads + thread, head = item / quads;
-    if (head < heads_here) v[i] = *reinterpret_cast<const float4*>(from + int64_t{number(head)} * K::dims + item % quads * 4);
-  }
-  if (thread < s.half) cosine = s.cos[row * s.half + thread], sine = s.sin[row * s.half + thread];
-#pragma unroll
-  for (int i = 0; i < turns; ++i) {
-    const int item = i * threads + thread, head = item / quads;
-    if (head < heads_here) *reinterpret_cast<float4*>(place(head) + item % quads * 4) = v[i];
-  }
-  if (thread < s.half) cosines[thread] = cosine, cosines[K::dims / 2 + thread] = sine;
-  __syncthreads();
+  const float* cosines = reinterpret_cast<const float*>(memory + K::turns_at);
+  const float* norms = reinterpret_cast<const float*>(memory + K::norms_at);
 #pragma unroll 1
   for (int32_t head = warp; head < heads_here; head += K::warps) {
-    float* x = place(head);
+    float* x = row_place<K>(rows, head, heads);
     const bool is_q = head < heads, is_v = head > heads;
     if (!is_v) {
       const float* weight = (is_q ? s.q_norm : s.k_norm) ? norms + (is_q ? 0 : K::dims) : nullptr;
@@ -108,6 +93,36 @@ __device__ inline void make_row(const StoreArgs& s, const Work& w, unsigned char
     }
   }
   __syncthreads();
+}
+
+// The block's part of a row as the model's product leaves it, in shared memory as turn_rows() leaves it: queries; where chunks
+// end with the tile's, the key and the value too. All threads.
+template <class K>
+__device__ inline void make_row(const StoreArgs& s, const Work& w, unsigned char* key_place, uint32_t values_at, unsigned char* memory) {
+  constexpr int threads = K::Folds::threads, quads = K::dims / 4, items = (K::columns + 2) * quads, turns = (items + threads - 1) / threads;
+  const int thread = threadIdx.x;
+  float* rows = reinterpret_cast<float*>(memory + K::state_at);
+  float* cosines = reinterpret_cast<float*>(memory + K::turns_at);
+  const int64_t row = w.tile.seq.row_begin;
+  const float* from = s.qkv + row * s.qkv_stride;
+  const int32_t heads = w.heads, heads_here = heads + (w.newest ? 2 : 0);
+  const auto number = [&](int32_t head) { return head < heads ? w.first_head + head : s.heads + (head - heads) * s.kv_heads + w.kv_head; };
+  float4 v[turns];
+  float cosine = 0, sine = 0;
+#pragma unroll
+  for (int i = 0; i < turns; ++i) {
+    const int item = i * threads + thread, head = item / quads;
+    if (head < heads_here) v[i] = *reinterpret_cast<const float4*>(from + int64_t{number(head)} * K::dims + item % quads * 4);
+  }
+  if (thread < s.half) cosine = s.cos[row * s.half + thread], sine = s.sin[row * s.half + thread];
+#pragma unroll
+  for (int i = 0; i < turns; ++i) {
+    const int item = i * threads + thread, head = item / quads;
+    if (head < heads_here) *reinterpret_cast<float4*>(row_place<K>(rows, head, heads) + item % quads * 4) = v[i];
+  }
+  if (thread < s.half) cosines[thread] = cosine, cosines[K::dims / 2 + thread] = sine;
+  __syncthreads();
+  turn_rows<K>(s, heads, heads_here, key_place, values_at, memory);
 }
 
 template <class K>

@@ -12,6 +12,10 @@ namespace orlop::cuda {
 constexpr int decode_warps = 4;  // of a block
 constexpr int whole_warps = 8;   // of one that has a multiprocessor to itself
 
+// Blocks of a call: each is one piece of the work; each has a multiprocessor to itself, and all keys of its rows, alone or
+// with a cluster's others (whole_warps); or they stay and take one row's head after another (attention_turns.cuh).
+enum class DecodeBlocks { plain, whole, turns };
+
 // No padding: equal calls are equal bytes.
 struct DecodeArgs {
   const float* q;
@@ -63,11 +67,16 @@ struct DecodePlan {
   int32_t chunk, splits;
   bool walks;
   int32_t shared_by;  // DecodeArgs
-  bool whole;         // in blocks of whole_warps
+  DecodeBlocks kind;
 };
 
 // Units of 16 tokens that a warp of such blocks asks for at once: as many as there is memory for.
 constexpr int whole_stages(int32_t head_dim) { return head_dim <= 64 ? 5 : head_dim <= 96 ? 4 : 3; }
+
+constexpr int turns_resident = 3;  // blocks of a multiprocessor
+inline bool turns_take(const KvDesc& d, int32_t group) {
+  return (d.type == KvType::bf16 || d.type == KvType::f16) && (d.head_dim == 64 || d.head_dim == 128) && group <= 8 && d.page_tokens % 16 == 0;
+}
 
 // A number that is not below n and stays the same for a while when n grows: at most an eighth more.
 constexpr int32_t stepped(int32_t n) {
@@ -76,9 +85,9 @@ constexpr int32_t stepped(int32_t n) {
   return (n + step - 1) / step * step;
 }
 
-// single: rows are sequences' only ones, and their sums may have any order. can_be_whole: and there are blocks that large.
+// single: rows are sequences' only ones, and their sums may have any order. hopper: a GPU like that.
 inline DecodePlan plan_decode(const KvDesc& kv, int32_t heads, int32_t rows, int32_t seq_count, int32_t max_context, int32_t window,
-                              int32_t multiprocessors, bool fast, bool single, bool can_be_whole) {
+                              int32_t multiprocessors, bool fast, bool single, bool hopper) {
   DecodePlan p{};
   const int32_t group = heads / kv.kv_heads, columns = kv.head_dim > 128 || group <= 8 ? 8 : most_columns;
   p.head_parts = (group + columns - 1) / columns;
@@ -96,14 +105,14 @@ inline DecodePlan plan_decode(const KvDesc& kv, int32_t heads, int32_t rows, int
   const int64_t seen = window ? std::min<int64_t>(context, int64_t{window} + p.tile_rows) : context;
   // Where multiprocessors are left over, a tile's keys are a cluster's, each block with what it can ask for at once, or
   // twice as many: its blocks are done sooner than those that pass what they have through memory.
-  if (can_be_whole) {
+  if (hopper && single && kv.head_dim <= 128) {
     const int64_t at_once = int64_t{16} * whole_warps * whole_stages(kv.head_dim);
-    for (int64_t n = 1; n <= 8 && !p.whole; n *= 2)
+    for (int64_t n = 1; n <= 8 && p.kind != DecodeBlocks::whole; n *= 2)
       if (p.blocks * n <= (n > 1 ? multiprocessors / 8 * 8 : multiprocessors) && seen <= n * at_once * (n == 8 ? 2 : 1)) {
-        p.whole = true;
+        p.kind = DecodeBlocks::whole;
         p.shared_by = static_cast<int32_t>(n);
       }
-    if (p.whole) {
+    if (p.kind == DecodeBlocks::whole) {
       p.chunk = static_cast<int32_t>(context);
       p.splits = 1;
       return p;
@@ -132,6 +141,7 @@ inline DecodePlan plan_decode(const KvDesc& kv, int32_t heads, int32_t rows, int
   p.walks = p.splits > 1 && (p.blocks > most_records || columns_left > most_records * most_columns);
   if (p.walks) p.splits = 1;
   p.shared_by = single && p.splits == 1 && !p.walks;
+  if (hopper && p.shared_by && turns_take(kv, group) && p.chunk <= 1024 && p.blocks >= int64_t{turns_resident} * multiprocessors) p.kind = DecodeBlocks::turns;
   return p;
 }
 

@@ -72,7 +72,7 @@ struct Fold {
       const int column = item / pairs, d = item % pairs * 2;
       const Sum sum = folded<warps>(warps, d, [&](int w) { return share(w, column); });
       if (blocks == 1) {
-        put_pair(a, tile, first_head + column, d, sum);
+        put_pair(a, tile.seq.row_begin, first_head + column, d, sum);
       } else {
         *reinterpret_cast<float2*>(own + column * record + d) = make_float2(sum.x, sum.y);
         if (d == 0) *reinterpret_cast<float2*>(own + column * record + dims) = make_float2(sum.top, sum.bottom);
@@ -87,7 +87,7 @@ struct Fold {
 #pragma unroll 1
       for (int item = threadIdx.x; item < used * pairs; item += threads) {
         const int column = item / pairs, d = item % pairs * 2;
-        put_pair(a, tile, first_head + column, d, folded<8>(blocks, d, [&](int i) { return at_block(own, i) + column * record; }));
+        put_pair(a, tile.seq.row_begin, first_head + column, d, folded<8>(blocks, d, [&](int i) { return at_block(own, i) + column * record; }));
       }
     __syncwarp();
     cluster_arrive();
@@ -121,9 +121,9 @@ struct Fold {
       }
     return sum;
   }
-  static __device__ void put_pair(const DecodeArgs& a, const Tile& tile, int32_t head, int d, const Sum& sum) {
+  static __device__ void put_pair(const DecodeArgs& a, int64_t row, int32_t head, int d, const Sum& sum) {
     const float x = sum.x / sum.bottom + 0.0f, y = sum.y / sum.bottom + 0.0f;  // + 0: no minus zero
-    const int64_t to = tile.seq.row_begin * a.out_stride + int64_t{head} * dims + d;
+    const int64_t to = row * a.out_stride + int64_t{head} * dims + d;
     if (a.narrow_out)
       *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(a.out) + to) = pack_bf16(x, y);
     else

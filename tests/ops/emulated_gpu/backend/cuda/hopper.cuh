@@ -59,11 +59,33 @@ inline uint32_t swizzled_at(uint32_t address) { return address ^ (address >> 7 &
 
 // Rows of elements of so many bytes, and the box that is copied at a time.
 struct CUtensorMap {
-  const unsigned char* from;
-  int64_t k, rows, stride;  // stride: bytes
-  int bytes, box_k, box_rows;
-  bool swizzle;
+  const unsigned char* from = nullptr;
+  int64_t k = 0, rows = 0, stride = 0;  // stride: bytes
+  int bytes = 0, box_k = 0, box_rows = 0;
+  bool swizzle = false;
+  int64_t sizes[4] = {}, strides[3] = {};  // copy_box(): of what is four-dimensional, beside from, bytes and swizzle
+  int boxes[4] = {};
 };
+inline void copy_box(uint32_t to, const CUtensorMap* map, int x, int y, int z, int w, uint32_t barrier) {
+  const int at[] = {x, y, z, w}, line = map->boxes[0] * map->bytes;
+  int all = line;
+  for (int d = 1; d < 4; ++d) all *= map->boxes[d];
+  if (to % (map->swizzle ? 1024 : 128) || line % 16 || (map->swizzle && line != 128) || reinterpret_cast<uintptr_t>(map->from) % 16 || to + static_cast<size_t>(all) > block->size)
+    std::abort();
+  for (int i = 0; i < all / line; ++i) {
+    const int of[] = {0, i % map->boxes[1], i / map->boxes[1] % map->boxes[2], i / map->boxes[1] / map->boxes[2]};
+    const unsigned char* from = map->from + int64_t{x} * map->bytes;
+    for (int d = 1; d < 4; ++d) {
+      if (map->strides[d - 1] % 16 || at[d] < 0 || at[d] + of[d] >= map->sizes[d]) std::abort();  // nobody asks for what is not there
+      from += (at[d] + of[d]) * map->strides[d - 1];
+    }
+    for (int b = 0; b < line; b += 16) {
+      const auto place = to + static_cast<uint32_t>(i * line + b);
+      std::memcpy(dynamic_shared() + (map->swizzle ? swizzled_at(place) : place), from + b, 16);
+    }
+  }
+  bytes_there(barrier, all);
+}
 inline void copy_rows(uint32_t to, const CUtensorMap* map, int k, int row, uint32_t barrier) {
   const int line = map->box_k * map->bytes;
   if (to % (map->swizzle ? 1024 : 128) || line % 16 || (map->swizzle && line != 128) || map->box_k > 256 || map->box_rows > 256 || map->stride % 16 || reinterpret_cast<uintptr_t>(map->from) % 16 ||
