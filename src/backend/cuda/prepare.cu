@@ -90,6 +90,21 @@ __device__ T over_block(T v, F join) {
 // A block for each row, which stays in registers: chunks of eight elements a thread.
 template <Elem elem, class X, int threads, int chunks>
 __global__ void __launch_bounds__(threads) rows(RowsArgs a) {
+  // The norm's weights wait for nothing that rows do; where registers are left for them, they come first.
+  constexpr bool early = chunks <= 2;
+  float w[early ? chunks : 1][8] = {};
+  const auto load_weights = [&](int c, float (&to)[8]) {
+    const int64_t at = (int64_t{c} * threads + threadIdx.x) * 8;
+    if (a.k_map) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) to[i] = at + i < a.k ? a.norm_weight[a.k_map[at + i]] : 0.0f;
+    } else {
+      load8(a.norm_weight + at, reinterpret_cast<uintptr_t>(a.norm_weight) % 16 == 0 && at + 8 <= a.k, a.k - at, to);
+    }
+  };
+  if (early && a.norm_weight)
+#pragma unroll
+    for (int c = 0; c < (early ? chunks : 0); ++c) load_weights(c, w[c]);
   wait_inputs();
   let_next_start();
   const int64_t row = blockIdx.x;
@@ -114,19 +129,11 @@ __global__ void __launch_bounds__(threads) rows(RowsArgs a) {
       for (int i = 0; i < 8; ++i) sum = fmaf(v[c][i], v[c][i], sum);
     sum = over_block(sum, [](float p, float q) { return p + q; });
     const float factor = 1.0f / sqrtf(sum / static_cast<float>(a.k) + a.eps);
-    const bool even_weight = reinterpret_cast<uintptr_t>(a.norm_weight) % 16 == 0;
 #pragma unroll
     for (int c = 0; c < chunks; ++c) {
-      const int64_t at = (int64_t{c} * threads + threadIdx.x) * 8;
-      float w[8];
-      if (a.k_map) {
+      if (!early) load_weights(c, w[0]);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) w[i] = at + i < a.k ? a.norm_weight[a.k_map[at + i]] : 0.0f;
-      } else {
-        load8(a.norm_weight + at, even_weight && at + 8 <= a.k, a.k - at, w);
-      }
-#pragma unroll
-      for (int i = 0; i < 8; ++i) v[c][i] = v[c][i] * factor * w[i];
+      for (int i = 0; i < 8; ++i) v[c][i] = v[c][i] * factor * w[early ? c : 0][i];
     }
   }
   float scale = 1.0f, inverse = 1.0f;
