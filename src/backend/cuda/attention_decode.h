@@ -73,7 +73,8 @@ struct DecodePlan {
 // Units of 16 tokens that a warp of such blocks asks for at once: as many as there is memory for.
 constexpr int whole_stages(int32_t head_dim) { return head_dim <= 64 ? 5 : head_dim <= 96 ? 4 : 3; }
 
-constexpr int turns_resident = 3;  // blocks of a multiprocessor
+constexpr int turns_resident = 3;             // blocks of a multiprocessor
+constexpr int32_t turns_most_keys = 1024;     // of one row: more would take a block longer than others take for all of theirs
 inline bool turns_take(const KvDesc& d, int32_t group) {
   return (d.type == KvType::bf16 || d.type == KvType::f16) && (d.head_dim == 64 || d.head_dim == 128) && group <= 8 && d.page_tokens % 16 == 0;
 }
@@ -118,6 +119,12 @@ inline DecodePlan plan_decode(const KvDesc& kv, int32_t heads, int32_t rows, int
       return p;
     }
   }
+  if (hopper && single && turns_take(kv, group) && seen <= turns_most_keys && p.blocks >= int64_t{turns_resident} * multiprocessors) {
+    p.kind = DecodeBlocks::turns;
+    p.chunk = static_cast<int32_t>(context);
+    p.splits = p.shared_by = 1;
+    return p;
+  }
   if (!fast) {
     p.chunk = is_coded(kv.type) ? 2 * attention_chunk : attention_chunk;
   } else {
@@ -141,7 +148,6 @@ inline DecodePlan plan_decode(const KvDesc& kv, int32_t heads, int32_t rows, int
   p.walks = p.splits > 1 && (p.blocks > most_records || columns_left > most_records * most_columns);
   if (p.walks) p.splits = 1;
   p.shared_by = single && p.splits == 1 && !p.walks;
-  if (hopper && p.shared_by && turns_take(kv, group) && p.chunk <= 1024 && p.blocks >= int64_t{turns_resident} * multiprocessors) p.kind = DecodeBlocks::turns;
   return p;
 }
 
