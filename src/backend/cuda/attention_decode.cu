@@ -16,7 +16,7 @@ bool start_turns(Context* c, const DecodeArgs& a, const StoreArgs& s, PluginStat
   const TensorMapEncode encode = tensor_map_encode();
   const cuuint64_t sizes[] = {64, INT32_MAX, K::dims / 64, 2}, strides[] = {K::row_bytes, 128, a.values_at};
   const cuuint32_t box[] = {64, K::unit, K::dims / 64, 2}, steps[] = {1, 1, 1, 1};
-  CUtensorMap map;
+  CUtensorMap map{};
   if (!encode || encode(&map, K::type == KvType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<unsigned char*>(a.pages), sizes,
                         strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)

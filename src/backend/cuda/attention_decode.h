@@ -26,7 +26,7 @@ struct DecodeArgs {
   const int32_t* page_table;
   const unsigned char* pages;
   float* records;  // [tiles of rows][head_parts][kv_heads][splits][tile_columns][head_dim + 4]
-  uint32_t* done;  // [tiles of rows][head_parts][kv_heads], zero before and after
+  uint32_t* done;  // [tiles of rows][head_parts][kv_heads], or how many items are taken (attention_turns.cuh); zero before and after
   int64_t q_stride, k_stride, out_stride;
   int64_t head_bytes;
   uint32_t page_bytes, values_at;

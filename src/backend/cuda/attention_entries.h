@@ -6,8 +6,8 @@ namespace orlop::cuda {
 
 struct StoreArgs;
 
-// dims: 64, 80, 96, 128 or 256; a grid of x by y blocks. False: not on this GPU, nothing was done. Of bf16 and fp16: a
-// store of rows to do as well, or one of no rows; DecodePlan::whole.
+// dims: 64, 80, 96, 128 or 256; a grid of x by y blocks, or of as many as take turns. False: not on this GPU, nothing was
+// done. Of bf16 and fp16: a store of rows to do as well, or one of no rows; DecodePlan::kind.
 bool decode_bf16(Context*, int32_t dims, const DecodeArgs&, const StoreArgs&, DecodeBlocks, unsigned x, unsigned y, PluginStatus*);
 bool decode_f16(Context*, int32_t dims, const DecodeArgs&, const StoreArgs&, DecodeBlocks, unsigned x, unsigned y, PluginStatus*);
 bool decode_int8(Context*, int32_t dims, const DecodeArgs&, unsigned x, unsigned y);

@@ -34,7 +34,7 @@ void start(Context* c, const AttentionArgs& given, int32_t least_rows, PluginSta
   a.max_context = 0;  // no kernel reads it, and it would make every step's list another
   int32_t box = P::keys;  // the largest that never crosses a page's end
   while (a.kv.page_tokens % box) box /= 2;
-  CUtensorMap map;
+  CUtensorMap map{};
   if (!map_pages(a, box, P::whole, &map, status)) return;
   const int32_t positions = tile_positions(a, query_rows);
   if constexpr (!Exact) {

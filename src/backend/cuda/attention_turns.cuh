@@ -14,7 +14,7 @@ namespace orlop::cuda::decode {
 template <KvType type_, int dims_>
 struct Turns {
   static constexpr KvType type = type_;
-  static constexpr int dims = dims_, columns = 8, warps = decode_warps, unit = 16, stages = 256 / dims, resident = 3;
+  static constexpr int dims = dims_, columns = 8, warps = decode_warps, unit = 16, stages = 256 / dims, resident = turns_resident;
   // A stage: of keys, then of values, squares of 16 tokens by 64 dimensions, whose 16-byte pieces are turned by the token.
   static constexpr int tiles = dims / 16, row_bytes = 2 * dims, square = unit * 128;
   static constexpr int values = dims / 64 * square, stage = 2 * values, ring = stages * stage;
@@ -25,6 +25,8 @@ struct Turns {
   static constexpr int shares_at = warps * ring, state_at = shares_at + share_bytes - columns * row_floats * 4;
   static constexpr int turns_at = shares_at + share_bytes + 2 * row_floats * 4, norms_at = turns_at + dims * 4;
   static constexpr int barriers_at = norms_at + 2 * dims * 4, fetched_at = barriers_at + warps * stages * 8, shared = fetched_at + 2 * 4;
+  static_assert(square % 1024 == 0 && shares_at % 16 == 0 && barriers_at % 8 == 0);
+  static_assert(resident * (shared + 1024) <= 228 * 1024);  // of Hopper's multiprocessor, which takes 1024 for each block itself
 };
 
 // A row's head of keys and values.
@@ -37,12 +39,12 @@ __device__ inline Item item_of(const DecodeArgs& a, int32_t number, int32_t coun
   Item item{number, 0, -1, 0, 0};
   if (number >= count) return item;
   item.row = number / a.kv_heads;
-  if (seq.rows != 1 || seq.row_begin != item.row)  // some sequence has none
+  if (seq.row_begin != item.row)  // sequences come in another order
     for (int32_t i = 0; i < a.seq_count; ++i) {
       seq = a.seqs[i];
-      if (item.row >= seq.row_begin && item.row < seq.row_begin + seq.rows) break;
+      if (seq.row_begin == item.row) break;
     }
-  item.last = seq.pos_begin + item.row - seq.row_begin;
+  item.last = seq.pos_begin;
   item.oldest = a.window ? max(0, item.last - a.window + 1) : 0;
   item.page_begin = seq.page_begin;
   return item;
@@ -50,8 +52,9 @@ __device__ inline Item item_of(const DecodeArgs& a, int32_t number, int32_t coun
 
 template <class K>
 __global__ void __launch_bounds__(K::Folds::threads, K::resident) attend_turns(const __grid_constant__ DecodeArgs a, const __grid_constant__ StoreArgs store, const __grid_constant__ CUtensorMap map) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   let_next_start();
-  unsigned char* const memory = dynamic_shared();  // all that there is: it begins at a multiple of 1024 bytes
+  unsigned char* const memory = dynamic_shared_1024();
   constexpr bool half = K::type == KvType::f16;
   constexpr int warps = K::warps, quads = K::dims / 4;
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, pair = lane % 4;
@@ -284,10 +287,8 @@ __global__ void __launch_bounds__(K::Folds::threads, K::resident) attend_turns(c
       if (++taken_stage == K::stages) taken_stage = 0, parity ^= 1;
       more();
     }
-    if (!ahead && next.number < count) {
-      begin(next, next_pages);
-      while (pending < K::stages && u < u_end) ask();
-    }
+    if (!ahead && next.number < count) begin(next, next_pages);
+    while (pending < K::stages && u < u_end) ask();
     if (stores && next.number < count) load_row(next.number);
 
 #pragma unroll
@@ -323,6 +324,7 @@ __global__ void __launch_bounds__(K::Folds::threads, K::resident) attend_turns(c
     next_seq = seq_of(a, next_number);
     item = next;
   }
+#endif
 }
 
 }  // namespace orlop::cuda::decode

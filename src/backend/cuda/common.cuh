@@ -188,6 +188,12 @@ __device__ inline unsigned char* dynamic_shared() {
   return of_this_block;
 }
 
+// The same, at a multiple of 1024 bytes, as squares of tensor copies are. What a block has beside may take as much as that.
+__device__ inline unsigned char* dynamic_shared_1024() {
+  extern __shared__ __align__(1024) unsigned char squares_of_this_block[];
+  return squares_of_this_block;
+}
+
 inline unsigned blocks(int64_t work, int64_t each) { return static_cast<unsigned>((work + each - 1) / each); }
 
 constexpr unsigned all_lanes = 0xffffffffu;

@@ -117,7 +117,7 @@ bool few_hopper(Context* c, const StreamArgs& a, const FewNorm* norm) {
   const int64_t rows = a.glu ? fixed_tile_w / 2 : fixed_tile_w, tiles = (a.n + rows - 1) / rows, steps = a.l.k_padded / step_k;
   FewArgs p{a, norm ? *norm : FewNorm{}, {}, {c->few, static_cast<int32_t>(steps), static_cast<int32_t>(tiles * steps), 0, 0}};
   const unsigned blocks = few_blocks(c->multiprocessors, c->may_wait, &p.shares, least_steps, w_bytes);
-  CUtensorMap maps[3];
+  CUtensorMap maps[3] = {};
   const int64_t w_rows = up(a.l.rows, row_block);
   if (!map_rows(a.low, a.l.k_padded, w_rows, a.l.row_bytes, &maps[0]) || !map_rows(a.high, a.l.k_padded, w_rows, a.l.row_bytes, &maps[1]) ||
       !map_rows(a.x, a.l.k, a.m, a.x_stride * 2, &maps[2], x_rows))

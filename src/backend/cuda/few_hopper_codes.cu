@@ -31,7 +31,7 @@ bool run(Context* c, const StreamArgs& a, const FewNorm* norm) {
   constexpr int64_t least_steps = wide ? 2 : 4;
   const int64_t steps = a.l.k_padded / few_coded::step_k, tiles = tiles_of(a, wide);
   if (L::bytes > c->block_shared) return false;
-  CUtensorMap maps[3];
+  CUtensorMap maps[3] = {};
   if (!map_codes<L>(a.low, a.l, &maps[0]) || !map_codes<L>(a.high, a.l, &maps[1]) || !map_rows(a.x, a.l.k, a.m, a.x_stride * 2, &maps[2], columns)) return false;
   FewArgs p{a, norm ? *norm : FewNorm{}, {}, {c->few, static_cast<int32_t>(steps), static_cast<int32_t>(tiles * steps), 0, 0}};
   const unsigned blocks = few_blocks(c->multiprocessors, c->may_wait, &p.shares, least_steps, L::w_bytes);

@@ -139,7 +139,7 @@ void start(Context* c, const StreamArgs& a, int64_t tiles_w, int blocks_of_k, co
 bool fixed_hopper(Context* c, const StreamArgs& a, int blocks_of_k) {
   if (c->capability != 90 || a.l.codes != Codes::bf16 || Layout<128>::shared > c->block_shared || Layout<64>::shared > c->block_shared) return false;
   const int64_t rows = a.glu ? fixed_tile_w / 2 : fixed_tile_w, tiles_w = (a.n + rows - 1) / rows;
-  CUtensorMap maps[3];
+  CUtensorMap maps[3] = {};
   if (!map_rows(a.low, a.l.k_padded, up(a.l.rows, row_block), a.l.row_bytes, &maps[0]) ||
       !map_rows(a.high, a.l.k_padded, up(a.l.rows, row_block), a.l.row_bytes, &maps[1]) || !map_rows(a.x, a.l.k, a.m, a.x_stride * 2, &maps[2]))
     return false;

@@ -196,7 +196,7 @@ bool fixed_hopper_codes(Context* c, const StreamArgs& a, int blocks_of_k) {
   if (c->capability != 90 || a.l.codes != Codes::u4 || a.l.sub != 1 || a.l.has_min || Layout<128>::shared > c->block_shared || Layout<64>::shared > c->block_shared) return false;
   const int64_t rows = a.glu ? fixed_tile_w / 2 : fixed_tile_w, tiles_w = (a.n + rows - 1) / rows;
   const bool single = (a.l.units + blocks_of_k - 1) / blocks_of_k <= warps;
-  CUtensorMap x;
+  CUtensorMap x{};
   if (!map_rows(a.x, a.l.k, a.m, a.x_stride * 2, &x)) return false;
   if (!single)  // for more columns there are too few registers
     start<64, false>(c, a, tiles_w, blocks_of_k, x);

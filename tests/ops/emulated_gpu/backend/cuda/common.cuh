@@ -194,6 +194,7 @@ T __ldcg(const T* p) {
 }
 inline unsigned atomicAdd(uint32_t* p, unsigned v) { return std::atomic_ref(*p).fetch_add(v); }
 inline unsigned char* dynamic_shared() { return block->memory.get(); }
+inline unsigned char* dynamic_shared_1024() { return dynamic_shared(); }
 inline size_t __cvta_generic_to_shared(const void* p) { return static_cast<size_t>(static_cast<const unsigned char*>(p) - block->memory.get()); }
 
 inline int __ffs(int v) { return __builtin_ffs(v); }
