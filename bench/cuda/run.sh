@@ -104,7 +104,7 @@ for part in "$@"; do
             [ $format = int4 ] && more="$more,\"quant\":\"iq\",\"quant_bits\":4,\"quant_group_size\":128,\"quant_symmetric\":true"
             [ $format = fp8 ] && more="$more,\"compute\":\"a8\""
             echo "$kind $format, deterministic $fixed:"
-            try 300 "$build/tests/api/bench_throughput" "$model" 0 "$more" prefill=4096 prefix=4000 batches=1,16,32,128,256 prompt=128 tokens=124 rounds=5
+            try 300 "$build/tests/api/bench_throughput" "$model" 0 "$more" prefill=4096 prefix=4000 batches=1,16,32,64,128,256 prompt=128 tokens=124 rounds=5
           done
         done
       done
