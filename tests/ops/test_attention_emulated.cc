@@ -264,7 +264,7 @@ TEST(decode_attention_by_turns) {
   check<b, 128, 8, 4>(random, 5, 1, 48, 90, 20, true, {512, false, 1, 1}, {400, 91, 90, 30});
   check<f, 64, 8, 4>(random, 7, 2, 16, 0, 32, true, {256, false, 1, 4}, {200, 1, 2, 129});
   check<b, 64, 8, 4>(random, 3, 1, 64, 0, 16, false, {4096, false, 1, 2}, {2345, 64, 7});
-  check<b, 128, 8, 4>(random, 2, 3, 16, 0, 64, false, {128, false, 1, 9}, {70, 80, 5});  // a block has one item
+  check<b, 128, 8, 4>(random, 2, 3, 16, 0, 64, false, {128, false, 1, 11}, {70, 80, 5});  // blocks have one item, or none
 }
 
 }  // namespace

@@ -72,8 +72,8 @@ void check_at_once(const Shape& s, const std::vector<Rows>& qkv, const Extras& e
   int at_once = 0, apart = 0;
   const auto got = feed_gpu(gpu(false), s, qkv, steps, 3, {.extras = &extras, .at_once = &at_once}, &pages);
   const auto want = feed_gpu(gpu(false), s, qkv, steps, 3, {.extras = &extras, .apart = true, .at_once = &apart}, &want_pages);
-  // Of more rows than 32 attention stores none, unless there are so many that blocks take turns, on Hopper: three of each
-  // multiprocessor (attention.cu, attention_decode.h).
+  // Of more rows than 32 attention stores none, unless there are so many that blocks take turns, on Hopper: two heads of
+  // rows for each multiprocessor (attention.cu, attention_decode.h).
   static const bool hopper = make_backend({.device = "cuda", .threads = 1, .deterministic = false})->describe().find("capability 9") != std::string::npos;
   const bool by_turns = hopper && (s.dim == 64 || s.dim == 128) && s.heads / s.kv_heads <= 8 && s.page_tokens % 16 == 0;
   int least = 0, most = 0;

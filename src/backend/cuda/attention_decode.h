@@ -74,6 +74,7 @@ struct DecodePlan {
 constexpr int whole_stages(int32_t head_dim) { return head_dim <= 64 ? 5 : head_dim <= 96 ? 4 : 3; }
 
 constexpr int turns_resident = 3;             // blocks of a multiprocessor
+constexpr int turns_least = 2;                // rows' heads for each: fewer are better split
 constexpr int32_t turns_most_keys = 1024;     // of one row: more would take a block longer than others take for all of theirs
 inline bool turns_take(const KvDesc& d, int32_t group) {
   return (d.type == KvType::bf16 || d.type == KvType::f16) && (d.head_dim == 64 || d.head_dim == 128) && group <= 8 && d.page_tokens % 16 == 0;
@@ -119,7 +120,7 @@ inline DecodePlan plan_decode(const KvDesc& kv, int32_t heads, int32_t rows, int
       return p;
     }
   }
-  if (hopper && single && turns_take(kv, group) && seen <= turns_most_keys && p.blocks >= int64_t{turns_resident} * multiprocessors) {
+  if (hopper && single && turns_take(kv, group) && seen <= turns_most_keys && p.blocks >= int64_t{turns_least} * multiprocessors) {
     p.kind = DecodeBlocks::turns;
     p.chunk = static_cast<int32_t>(context);
     p.splits = p.shared_by = 1;
