@@ -74,18 +74,18 @@ void check_at_once(const Shape& s, const std::vector<Rows>& qkv, const Extras& e
   const auto want = feed_gpu(gpu(false), s, qkv, steps, 3, {.extras = &extras, .apart = true, .at_once = &apart}, &want_pages);
   // Of more rows than 32 attention stores none, unless there are so many that blocks take turns, on Hopper: two heads of
   // rows for each multiprocessor (attention.cu, attention_decode.h).
-  static const bool hopper = make_backend({.device = "cuda", .threads = 1, .deterministic = false})->describe().find("capability 9") != std::string::npos;
-  const bool by_turns = hopper && (s.dim == 64 || s.dim == 128) && s.heads / s.kv_heads <= 8 && s.page_tokens % 16 == 0;
-  int least = 0, most = 0;
+  static const std::string words_of_gpu = make_backend({.device = "cuda", .threads = 1, .deterministic = false})->describe();
+  const size_t behind = words_of_gpu.find(" multiprocessors");
+  CHECK(behind != std::string::npos);
+  const auto places = 2 * static_cast<size_t>(std::stoi(words_of_gpu.substr(words_of_gpu.rfind(' ', behind - 1) + 1)));
+  const bool by_turns = words_of_gpu.find("capability 9") != std::string::npos && (s.dim == 64 || s.dim == 128) && s.heads / s.kv_heads <= 8 && s.page_tokens % 16 == 0;
+  int expected = 0;
   for (const Step& step : steps) {
     size_t rows = 0;
     for (const Part& part : step) rows += static_cast<size_t>(part.rows);
-    if (rows != step.size()) continue;
-    const size_t heads = rows * static_cast<size_t>(s.kv_heads);
-    least += rows <= 32 || (by_turns && heads >= 600);
-    most += rows <= 32 || (by_turns && heads >= 200);
+    expected += rows == step.size() && (rows <= 32 || (by_turns && rows * static_cast<size_t>(s.kv_heads) >= places));
   }
-  if (extras.half || !extras.q_norm.empty()) CHECK(least <= at_once && at_once <= most && apart == 0);
+  if (extras.half || !extras.q_norm.empty()) CHECK(at_once == expected && apart == 0);
   bool same = pages == want_pages;
   for (size_t i = 0; i < qkv.size(); ++i) same &= same_bits(got[i], want[i]);
   if (!same) std::printf("  %s half %d, %zu sequences: at once and apart differ\n", words(s).c_str(), extras.half, qkv.size());
