@@ -95,7 +95,8 @@ for part in "$@"; do
     pages) SHOWN=10 try 60 "$build/tests/ops/bench_cuda_pages" ;;
     idle) try 120 "$build/tests/stress/bench_gpu_idle" "$(model_of 8b)" ;;
     time)
-      nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,clocks.max.sm,power.draw --format=csv,noheader
+      nvidia-smi --query-gpu=name,clocks.max.sm,clocks.mem,power.limit --format=csv,noheader
+      watched=$(mktemp)
       for fixed in false true; do
         for kind in ${TIME_KINDS:-1b 8b}; do
           for format in ${TIME_FORMATS:-bf16 int4 fp8}; do
@@ -104,7 +105,12 @@ for part in "$@"; do
             [ $format = int4 ] && more="$more,\"quant\":\"iq\",\"quant_bits\":4,\"quant_group_size\":128,\"quant_symmetric\":true"
             [ $format = fp8 ] && more="$more,\"compute\":\"a8\""
             echo "$kind $format, deterministic $fixed:"
+            nvidia-smi --query-gpu=clocks.sm,power.draw,clocks_event_reasons.sw_power_cap --format=csv,noheader,nounits -lms 100 > "$watched" 2>&1 &
+            watch=$!
             try 300 "$build/tests/api/bench_throughput" "$model" 0 "$more" prefill=4096 prefix=4000 batches=1,16,32,64,128,256 prompt=128 tokens=124 rounds=5
+            kill $watch && wait $watch 2>/dev/null || true
+            sort -n "$watched" | awk -F', ' '$2 > 400 { mhz[n++] = $1; capped += $3 == "Active" }
+              END { if (n) printf "  above 400 W: multiprocessors at %d to %d MHz, median %d; held back by the power limit %d%% of the time\n", mhz[0], mhz[n - 1], mhz[int(n / 2)], 100 * capped / n }'
           done
         done
       done
