@@ -105,15 +105,16 @@ for part in "$@"; do
             [ $format = int4 ] && more="$more,\"quant\":\"iq\",\"quant_bits\":4,\"quant_group_size\":128,\"quant_symmetric\":true"
             [ $format = fp8 ] && more="$more,\"compute\":\"a8\""
             echo "$kind $format, deterministic $fixed:"
-            nvidia-smi --query-gpu=clocks.sm,power.draw,clocks_event_reasons.sw_power_cap --format=csv,noheader,nounits -lms 100 > "$watched" 2>&1 &
+            nvidia-smi --query-gpu=clocks.sm,power.draw,power.limit,clocks_event_reasons.sw_power_cap --format=csv,noheader,nounits -lms 100 > "$watched" 2>&1 &
             watch=$!
             try 300 "$build/tests/api/bench_throughput" "$model" 0 "$more" prefill=4096 prefix=4000 batches=1,16,32,64,128,256 prompt=128 tokens=124 rounds=5
-            kill $watch && wait $watch 2>/dev/null || true
-            sort -n "$watched" | awk -F', ' '$2 > 400 { mhz[n++] = $1; capped += $3 == "Active" }
-              END { if (n) printf "  above 400 W: multiprocessors at %d to %d MHz, median %d; held back by the power limit %d%% of the time\n", mhz[0], mhz[n - 1], mhz[int(n / 2)], 100 * capped / n }'
+            kill $watch; wait $watch 2>/dev/null
+            sort -n "$watched" | awk -F', ' '$2 > $3 / 2 { mhz[n++] = $1; capped += $4 == "Active" }
+              END { if (n) printf "  above half its power limit: multiprocessors at %d to %d MHz, median %d; held back by it %d%% of the time\n", mhz[0], mhz[n - 1], mhz[int(n / 2)], 100 * capped / n }'
           done
         done
       done
+      rm -f "$watched"
       ;;
     *)
       echo "$part is no part"
